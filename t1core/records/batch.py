@@ -1,0 +1,64 @@
+"""A batch: the rows of one step, concatenated, so that it crosses processes without a copy and without Python lists."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from t1core.records.row import TrainingRow
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows end to end. `cu_seqlens` int64 [rows + 1] delimits tokens; row i's routes are
+    `routed_experts[cu_seqlens[i] - i : cu_seqlens[i + 1] - (i + 1)]` since each row has one route fewer than tokens.
+
+    tokens int32 [T]; loss_mask uint8 [T]; rollout_log_probs float32 [T]; weight_versions int32 [T];
+    routed_experts uint8 [T - rows, L, k] or None; rewards float32 [rows]; num_tests int32 [rows].
+    """
+
+    step: int
+    rollout_ids: tuple[str, ...]
+    tokens: np.ndarray
+    cu_seqlens: np.ndarray
+    loss_mask: np.ndarray
+    rollout_log_probs: np.ndarray
+    weight_versions: np.ndarray
+    routed_experts: np.ndarray | None
+    rewards: np.ndarray
+    num_tests: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rollout_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.tokens)
+
+    def lengths(self) -> np.ndarray:
+        """Tokens of each row, int64 [rows]."""
+        return np.diff(self.cu_seqlens)
+
+    def routes(self, row: int) -> np.ndarray:
+        """Routes of one row, [N - 1, L, k], a view."""
+        assert self.routed_experts is not None
+        return self.routed_experts[self.cu_seqlens[row] - row : self.cu_seqlens[row + 1] - (row + 1)]
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[TrainingRow], *, step: int, num_tests: Sequence[int]) -> "Batch":
+        """Concatenate rows. Either all rows carry routes or none does."""
+        assert rows, "a batch needs at least one row"
+        with_routes = {row.rollout_routed_experts is not None for row in rows}
+        assert len(with_routes) == 1, "some rows carry routes and some do not"
+        return cls(
+            step=step,
+            rollout_ids=tuple(row.rollout_id for row in rows),
+            tokens=np.concatenate([row.tokens for row in rows]).astype(np.int32, copy=False),
+            cu_seqlens=np.concatenate([[0], np.cumsum([len(row.tokens) for row in rows])]).astype(np.int64),
+            loss_mask=np.concatenate([row.loss_mask for row in rows]),
+            rollout_log_probs=np.concatenate([row.rollout_log_probs for row in rows]),
+            weight_versions=np.concatenate([row.weight_versions for row in rows]),
+            routed_experts=np.concatenate([row.rollout_routed_experts for row in rows]) if with_routes.pop() else None,
+            rewards=np.array([row.reward for row in rows], dtype=np.float32),
+            num_tests=np.array(num_tests, dtype=np.int32),
+        )
