@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Everything a fresh machine needs: Python 3.12, a virtual environment, bubblewrap and tmux. Safe to run again.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+find_python() {
+    # A python3.12 on PATH can be a shim that fails, so every candidate is executed.
+    local candidate
+    for candidate in "${T1CORE_PYTHON:-}" python3.12 "$HOME"/.pyenv/versions/3.12*/bin/python3.12 \
+        /usr/local/bin/python3.12 /opt/python*/bin/python3.12 /opt/homebrew/bin/python3.12 python3 python; do
+        [ -n "$candidate" ] || continue
+        if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 12))' >/dev/null 2>&1; then
+            "$candidate" -c 'import sys; print(sys.executable)'
+            return
+        fi
+    done
+    echo "t1core needs Python 3.12 with the venv module, and found none that runs." >&2
+    echo "Install it (for instance: apt-get install python3.12-venv, pyenv install 3.12, or uv python install 3.12)" >&2
+    echo "and, if it is not on PATH, name it: T1CORE_PYTHON=/path/to/python3.12 make quickstart" >&2
+    return 3
+}
+
+install_system_packages() {
+    local missing=()
+    command -v bwrap >/dev/null || missing+=(bubblewrap)
+    command -v tmux >/dev/null || missing+=(tmux)
+    [ ${#missing[@]} -gt 0 ] || return 0
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        echo "installing ${missing[*]}"
+        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" >/dev/null
+    else
+        echo "The sandbox needs ${missing[*]}. Install with: sudo apt-get install ${missing[*]}" >&2
+        return 3
+    fi
+}
+
+install_environment() {
+    local profile="${T1CORE_PROFILE:-cpu}" python stamp
+    stamp=$(cat pyproject.toml "constraints/$profile.txt" setup.sh | sha256sum | cut -d' ' -f1)
+    if [ -x .venv/bin/t1 ] && [ "$(cat .venv/t1core-stamp 2>/dev/null)" = "$stamp" ]; then
+        return 0
+    fi
+    python=$(find_python)
+    [ -x .venv/bin/python ] && .venv/bin/python -c '' 2>/dev/null || "$python" -m venv --clear .venv
+    echo "installing the $profile profile into .venv (a few minutes, about 7 GB the first time)"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -c "constraints/$profile.txt" -e '.[dev]'
+    echo "$stamp" >.venv/t1core-stamp
+}
+
+install_system_packages
+install_environment

@@ -1,0 +1,75 @@
+"""Supervised dialogues from demonstrations: the token stream a perfect trial would have, with the completions marked.
+
+The terminal's side is computed, not run: the prompt line, the typed line, what it prints. A test holds these dialogues
+against real boxes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from t1core.agent.prompt import Wording
+from t1core.agent.protocol import Command, render_response
+from t1core.agent.tokenizer import ChatTokenizer
+
+PROMPT_LINE = "root@box:/app#"
+DURATION_S = 0.5
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """tokens int32 [N]; loss_mask uint8 [N], 1 at the tokens a policy would have sampled."""
+
+    tokens: np.ndarray
+    loss_mask: np.ndarray
+
+
+def responses(lines: Sequence[str]) -> list[str]:
+    """What the model should answer, turn by turn: one shell line each, the claim with the last, then its confirmation."""
+    last = len(lines) - 1
+    answers = [
+        render_response(
+            (Command(line + "\n", DURATION_S),),
+            analysis="start" if i == 0 else "seen",
+            plan="act" if i == last else "look",
+            task_complete=i == last,
+        )
+        for i, line in enumerate(lines)
+    ]
+    return [*answers, render_response((), analysis="done", plan="confirm", task_complete=True)]
+
+
+def observations(turns: Sequence[tuple[str, str]], wording: Wording) -> list[str]:
+    """What the terminal answers to each turn's line, given the text it prints; the last one asks for confirmation."""
+    texts = [
+        f"New Terminal Output:\n\n{PROMPT_LINE} {line}\n{output}{PROMPT_LINE}" for line, output in turns
+    ]
+    return [*texts[:-1], wording.confirm_completion(texts[-1])]
+
+
+def write_dialogue(
+    instruction: str, turns: Sequence[tuple[str, str]], *, tokenizer: ChatTokenizer, wording: Wording
+) -> Dialogue:
+    """Token stream of a demonstration given as (shell line, printed text) a turn."""
+    pieces = [tokenizer.first_prompt(wording.first_prompt(instruction, PROMPT_LINE))]
+    sampled = [False]
+    answers = responses([line for line, _ in turns])
+    for i, answer in enumerate(answers):
+        pieces.append(np.append(tokenizer.encode(answer), np.int32(tokenizer.im_end)))
+        sampled.append(True)
+        if i < len(turns):
+            pieces.append(tokenizer.reply(observations(turns, wording)[i], closed=True))
+            sampled.append(False)
+    tokens = np.concatenate(pieces).astype(np.int32)
+    mask = np.concatenate([np.full(len(piece), flag, np.uint8) for piece, flag in zip(pieces, sampled, strict=True)])
+    return Dialogue(tokens, mask)
+
+
+def dialogue_text(instruction: str, turns: Sequence[tuple[str, str]], wording: Wording) -> str:
+    """The same dialogue as text, to train a tokenizer on."""
+    parts = ["user\n", wording.first_prompt(instruction, PROMPT_LINE), "\n"]
+    answers = responses([line for line, _ in turns])
+    for answer, observation in zip(answers, [*observations(turns, wording), ""], strict=True):
+        parts += ["assistant\n", answer, "\nuser\n", observation, "\n"]
+    return "".join(parts)

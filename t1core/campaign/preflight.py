@@ -1,0 +1,54 @@
+"""Checks before anything starts: a plan that does not fit this machine is refused with the reason and the way out."""
+
+import os
+import shutil
+from pathlib import Path
+
+import psutil
+
+from t1core.config import CampaignConfig
+from t1core.sandbox.doctor import probe
+from t1core.tasks.pool import Pool
+
+
+def check_machine(config: CampaignConfig) -> None:
+    """Raise ValueError naming every way in which this machine falls short of the configuration."""
+    cluster = config.cluster
+    problems = list(probe().problems)
+    free_mb = psutil.virtual_memory().available / 2**20
+    if free_mb < cluster.min_free_memory_mb:
+        problems.append(
+            f"{free_mb:.0f} MB of memory are available and cluster.min_free_memory_mb={cluster.min_free_memory_mb} are "
+            "wanted: close something, or lower the batch and the setting"
+        )
+    root = Path(config.run_root).resolve()
+    existing = next(path for path in (root, *root.parents) if path.is_dir())
+    disk_mb = shutil.disk_usage(existing).free / 2**20
+    if disk_mb < cluster.min_free_disk_mb:
+        problems.append(
+            f"{disk_mb:.0f} MB of disk are free at {existing} and cluster.min_free_disk_mb={cluster.min_free_disk_mb} "
+            "are wanted: free some space, or set run_root elsewhere"
+        )
+    if not cluster.address:
+        cores = len(os.sched_getaffinity(0))
+        needed = config.train.num_ranks + 1
+        if needed > max(2, 4 * cores):
+            problems.append(
+                f"{config.train.num_ranks} trainer ranks and one engine are asked of {cores} cores; lower the parallel "
+                "degrees in [train], or join a cluster with cluster.address"
+            )
+    if problems:
+        raise ValueError("this machine cannot run the campaign:\n  - " + "\n  - ".join(problems))
+
+
+def check_pool(config: CampaignConfig, pool: Pool) -> None:
+    """Raise ValueError when the pool lacks a split that the campaign reads."""
+    for split in ("train", "heldout", "heldout_family"):
+        pool.split(split)
+    if config.reward.kind == "dense":
+        binary = [entry.task_id for entry in pool.split("train") if entry.num_tests < 2]
+        if len(binary) == len(pool.split("train")):
+            raise ValueError(
+                f"reward.kind='dense' on pool {pool.directory}, whose tasks have one test each: there is nothing to count; "
+                "use reward.kind='binary' or a pool with several tests a task"
+            )

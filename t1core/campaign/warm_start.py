@@ -1,0 +1,147 @@
+"""The warm start: a short supervised phase for the policy, then a critic from a short campaign on easy tasks.
+
+The supervised phase stops early on purpose: PPO needs something to improve. As in T1, of the second phase only the
+critic is kept, weights alone.
+"""
+
+import asyncio
+import math
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from t1core.agent.prompt import WORDINGS
+from t1core.agent.tokenizer import ChatTokenizer
+from t1core.campaign.demonstrations import demonstration_batches
+from t1core.config import CampaignConfig, WarmStartSettings
+
+Say = Callable[[str], None]
+_RANKS = 2
+
+
+def learning_rate(settings: WarmStartSettings, step: int) -> float:
+    """Linear warm-up over a twentieth of the steps, then a cosine down to a tenth of the peak."""
+    warmup = max(1, settings.supervised_steps // 20)
+    if step < warmup:
+        return settings.supervised_lr * (step + 1) / warmup
+    progress = (step - warmup) / max(1, settings.supervised_steps - warmup)
+    return settings.supervised_lr * (0.1 + 0.45 * (1 + math.cos(math.pi * progress)))
+
+
+def supervised_start(config: CampaignConfig, directory: Path, *, say: Say) -> None:
+    """Write a random nano model beside the tokenizer in `directory` and train it on demonstrations, in place."""
+    import torch.multiprocessing as multiprocessing
+
+    from t1core.model.convert import init_hf
+
+    tokenizer = ChatTokenizer.load(directory)
+    init_hf(_shape(config, tokenizer), directory, seed=config.warm_start.seed)
+    say(
+        f"warm start: {config.warm_start.supervised_steps} supervised steps of "
+        f"{config.warm_start.supervised_tokens} tokens on {_RANKS} processes"
+    )
+    began = time.monotonic()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    multiprocessing.spawn(_rank, args=(config.model_dump(mode="json"), str(directory), port), nprocs=_RANKS)
+    say(f"warm start: done in {time.monotonic() - began:.0f} s")
+
+
+def _shape(config: CampaignConfig, tokenizer: ChatTokenizer):
+    from t1core.model.shape import ModelShape
+
+    model = config.model
+    return ModelShape.nano(
+        vocab_size=-(-tokenizer.vocab_size // 64) * 64,  # a multiple that tensor parallelism can split
+        hidden_size=model.hidden_size,
+        num_layers=model.num_layers,
+        num_experts=model.num_experts,
+        num_experts_per_tok=model.num_experts_per_tok,
+        moe_intermediate_size=model.moe_intermediate_size,
+        shared_expert_intermediate_size=model.moe_intermediate_size,
+    )
+
+
+def _rank(rank: int, tree: dict, directory: str, port: int) -> None:
+    """One data-parallel process of the supervised phase."""
+    from t1core.cluster.session import OFFLINE_ENV
+
+    os.environ |= OFFLINE_ENV | {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(_RANKS),
+    }
+    from t1core.model.shape import ModelShape
+    from t1core.train.process_group import join
+    from t1core.train.settings import TrainSettings
+    from t1core.train.trainer import Trainer
+
+    join()
+    config = CampaignConfig.model_validate(tree)
+    settings = config.warm_start
+    trainer = Trainer(
+        TrainSettings(
+            actor_path=directory,
+            critic_path=None,
+            shape=ModelShape.from_hf(Path(directory)),
+            actor_lr=settings.supervised_lr,
+            actor_weight_decay=0.0,
+            loss_aggregation="token_mean",
+            max_tokens_per_gpu=config.train.max_tokens_per_gpu,
+            use_rollout_routing_replay=False,
+            seed=settings.seed,
+        )
+    )
+    trainer.setup()
+    batches = demonstration_batches(
+        seed=settings.seed,
+        tokens=settings.supervised_tokens,
+        tokenizer=ChatTokenizer.load(directory),
+        wording=WORDINGS[config.agent.prompt],
+    )
+    began = time.monotonic()
+    for step in range(settings.supervised_steps):
+        loss = trainer.supervised_step(next(batches), learning_rate(settings, step))
+        if rank == 0 and (step + 1) % max(1, settings.supervised_steps // 10) == 0:
+            print(
+                f"  warm start {step + 1}/{settings.supervised_steps}  loss {loss:.3f}  "
+                f"{time.monotonic() - began:.0f} s",
+                flush=True,
+            )
+    trainer.save_weights(Path(directory), "actor")
+
+
+def critic_warmup(config: CampaignConfig, *, actor: Path, directory: Path, say: Say) -> None:
+    """Run a short actor-critic campaign on easy tasks from `actor`, and keep the critic's weights in `directory`."""
+    from t1core.campaign.campaign import run_campaign
+    from t1core.tasks.practice.pool import generate_pool
+
+    settings = config.warm_start
+    say(f"critic warm-up: {settings.critic_warmup_steps} actor-critic steps on easy tasks")
+    with tempfile.TemporaryDirectory(prefix="t1-critic-") as scratch:
+        pool = Path(scratch) / "pool"
+        generate_pool(pool, seed=settings.seed + 1, level_mix=(1.0, 0.0, 0.0))
+        overrides = {
+            "name": "critic-warmup",
+            "num_steps": settings.critic_warmup_steps,
+            "run_root": scratch,
+            "checkpoint_every": 0,
+            "seed": settings.seed + 1,
+            "model": config.model.model_dump() | {"actor_path": str(actor), "critic_path": "cold"},
+            "tasks": config.tasks.model_dump() | {"pool": str(pool)},
+            "rollout": config.rollout.model_dump()
+            | {
+                "rollout_batch_size": settings.critic_warmup_batch,
+                "over_sampling_batch_size": settings.critic_warmup_batch,
+            },
+            "train": config.train.model_dump() | {"num_critic_only_steps": 0, "measure_free_routing": False},
+        }
+        warmup = CampaignConfig.model_validate(config.model_dump(mode="json") | overrides)
+        run_path = asyncio.run(run_campaign(warmup, say=say, is_evaluated=False))
+        shutil.copytree(run_path / "checkpoints" / "final" / "critic", directory, dirs_exist_ok=True)

@@ -1,0 +1,116 @@
+"""The `t1` command."""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+
+Preset = Annotated[str, typer.Argument(help="name of a preset, or path of a TOML file")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", help="dotted override: train.actor.lr=2e-6")]
+
+
+@app.command()
+def prepare(preset: Preset = "quickstart", overrides: Overrides = None) -> None:
+    """Make what a campaign needs and is not there yet: runtime, task pool, tokenizer, policy, critic."""
+    from t1core.campaign.assets import prepare as make
+    from t1core.campaign.preflight import check_machine
+    from t1core.config import load_config
+
+    config = load_config(preset, overrides or ())
+    check_machine(config)
+    assets = make(config, say=_say)
+    _say(f"pool    {assets.pool}\nactor   {assets.actor}\ncritic  {assets.critic or 'cold'}")
+
+
+@app.command()
+def campaign(
+    preset: Preset,
+    overrides: Overrides = None,
+    run_name: Annotated[str | None, typer.Option(help="name of the run directory")] = None,
+) -> None:
+    """Run a campaign in the foreground."""
+    from t1core.campaign.campaign import run_campaign
+    from t1core.config import load_config
+
+    config = load_config(preset, overrides or ())
+    try:
+        asyncio.run(run_campaign(config, run_name=run_name, say=_say))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise typer.Exit(130) from None
+
+
+@app.command()
+def notebook(
+    spec: Annotated[Path, typer.Argument(help="YAML file with a notebook and its parameters")],
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="parameter=value")] = None,
+    output: Annotated[Path | None, typer.Option(help="where the executed notebook goes")] = None,
+) -> None:
+    """Execute a notebook through papermill, strictly: unknown or ill-typed parameters are refused."""
+    from t1core.campaign.launch import LAUNCHES_ENV
+    from t1core.campaign.notebook import run_notebook
+
+    with tempfile.NamedTemporaryFile("r", prefix="t1-launches-") as launches:
+        os.environ[LAUNCHES_ENV] = launches.name
+        try:
+            executed = run_notebook(spec, overrides=overrides or (), output=output)
+        except KeyboardInterrupt:
+            for pid in {int(line) for line in Path(launches.name).read_text().split()}:
+                _say(f"interrupted: ending the campaign in process {pid}")
+                _end(pid)
+            raise typer.Exit(130) from None
+    _say(f"executed notebook: {executed.notebook}\nHTML: {executed.html}")
+    if executed.run_path:
+        _say(f"run directory: {executed.run_path}")
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine allows, and what to install."""
+    from t1core.sandbox.doctor import probe
+
+    capabilities = probe()
+    _say(capabilities.report())
+    if capabilities.problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def config(preset: Preset = "quickstart", overrides: Overrides = None) -> None:
+    """Print the resolved configuration."""
+    from t1core.config import load_config
+    from t1core.config.load import to_json
+
+    _say(to_json(load_config(preset, overrides or ())))
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _end(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGINT)
+    except ProcessLookupError:
+        return
+
+
+def main() -> None:
+    """Entry point: what the user got wrong is one message, what we got wrong is a traceback."""
+    try:
+        app()
+    except (ValueError, RuntimeError) as error:
+        print(f"t1: {error}", file=sys.stderr)
+        if os.environ.get("T1CORE_TRACEBACK"):
+            raise
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

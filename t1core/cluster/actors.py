@@ -1,0 +1,170 @@
+"""The processes of a campaign as Ray actors: thin shells over an engine, a trial host, a trainer rank.
+
+Heavy libraries are imported inside the actor, so that the driver stays light.
+"""
+
+import asyncio
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from t1core.records import Batch, Generation
+from t1core.rollout.trial import TrialResult, TrialSpec, host_cpu_s
+
+
+def _tie_to_parent() -> None:
+    """Have the kernel end this process when its parent (the raylet) dies, however it dies."""
+    import ctypes
+    import signal
+
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+
+
+class _Process:
+    def __init__(self) -> None:
+        _tie_to_parent()
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def memory_mb(self) -> float:
+        """Resident memory of this process, MiB."""
+        import psutil
+
+        return psutil.Process().memory_info().rss / 2**20
+
+
+@ray.remote(max_concurrency=1024, max_restarts=0)
+class EngineActor(_Process):
+    """Hosts one inference engine."""
+
+    def __init__(self, *, model_path: str, dtype: str, weight_version: int, max_running: int, context: int) -> None:
+        super().__init__()
+        from t1core.rollout.embedded import EmbeddedEngine
+
+        self._engine = EmbeddedEngine(
+            Path(model_path), dtype=dtype, weight_version=weight_version, max_running=max_running, max_context=context
+        )
+
+    async def ping(self) -> dict[str, Any]:
+        return await self._engine.health()
+
+    async def generate(self, input_ids, **request: Any) -> Generation:
+        return await self._engine.generate(input_ids, **request)
+
+    async def abort_request(self, request_id: str) -> bool:
+        return await self._engine.abort_request(request_id)
+
+    async def release_session(self, session_id: str) -> None:
+        await self._engine.release_session(session_id)
+
+    async def pause_generation(self, mode: str) -> None:
+        await self._engine.pause_generation(mode)
+
+    async def continue_generation(self) -> None:
+        await self._engine.continue_generation()
+
+    async def update_weights(self, version: int, tensors: dict[str, Any]) -> str:
+        return await self._engine.update_weights(version, tensors)
+
+    async def cpu_s(self) -> float:
+        return time.process_time()
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+
+@ray.remote(max_concurrency=1024, max_restarts=0)
+class HostActor(_Process):
+    """Hosts trials: boxes, agent loops and graders of one node."""
+
+    async def setup(self, *, settings: dict[str, Any], engine: Any) -> None:
+        from t1core.cluster.hosting import make_runner
+
+        self._runner, self._sandbox, self._grader = await make_runner(settings, engine)
+
+    async def ping(self) -> int:
+        return len(asyncio.all_tasks())
+
+    async def run_trial(self, spec: TrialSpec) -> TrialResult:
+        return await self._runner.run(spec)
+
+    async def cut(self, trial_ids: list[str]) -> None:
+        await self._runner.cut(trial_ids)
+
+    async def cpu_s(self) -> tuple[float, float]:
+        """This process's CPU seconds, and those of its ended children."""
+        return host_cpu_s()
+
+    async def close(self) -> None:
+        await self._grader.close()
+        await self._sandbox.close()
+
+
+@ray.remote(max_restarts=0, concurrency_groups={"control": 2})
+class TrainerActor(_Process):
+    """One rank of the trainer; actor and critic take turns in it."""
+
+    def __init__(self, *, rank: int, world_size: int) -> None:
+        super().__init__()
+        self._rank = rank
+        self._world_size = world_size
+
+    @ray.method(concurrency_group="control")
+    def ping(self) -> bool:
+        return True
+
+    @ray.method(concurrency_group="control")
+    def address(self) -> tuple[str, int]:
+        """An address and a free port for the process group's rendezvous."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return "127.0.0.1", probe.getsockname()[1]
+
+    def setup(self, settings: Any, *, master: tuple[str, int]) -> None:
+        os.environ |= {
+            "MASTER_ADDR": master[0],
+            "MASTER_PORT": str(master[1]),
+            "RANK": str(self._rank),
+            "WORLD_SIZE": str(self._world_size),
+        }
+        from t1core.train.process_group import join
+        from t1core.train.trainer import Trainer
+
+        join()
+        self._trainer = Trainer(settings)
+        self._trainer.setup()
+
+    def train_batch(self, batch: Batch, **options: Any) -> Any:
+        result = self._trainer.train_batch(batch, **options)
+        return result if self._rank == 0 else None
+
+    def supervised_step(self, batch: Batch, lr: float) -> float:
+        return self._trainer.supervised_step(batch, lr)
+
+    def export_actor(self, dtype: str) -> tuple[dict[str, Any], str]:
+        """The actor's weights under Hugging Face names (rank 0; empty elsewhere), and their checksum as `dtype`."""
+        import torch
+
+        from t1core.model.checksum import weight_checksum
+
+        tensors = self._trainer.export_actor()
+        return tensors, weight_checksum(tensors, dtype=getattr(torch, dtype))
+
+    def rotate(self, version: int) -> None:
+        self._trainer.rotate(version)
+
+    def save_weights(self, directory: str, role: str) -> None:
+        self._trainer.save_weights(Path(directory), role)
+
+    def save_checkpoint(self, directory: str) -> None:
+        self._trainer.save_checkpoint(Path(directory))
+
+    @ray.method(concurrency_group="control")
+    def cpu_s(self) -> float:
+        return time.process_time()

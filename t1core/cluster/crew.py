@@ -1,0 +1,243 @@
+"""The crew of one campaign: trainer ranks, an engine, a trial host, and the calls the controller makes of them.
+
+Weights cross here: the trainer exports Hugging Face named arrays into the object store, every engine takes them from
+there, and both sides' checksums must agree before generation goes on.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from t1core.cluster.actors import EngineActor, HostActor, TrainerActor
+from t1core.cluster.part import Part, PartDied, PartSilent, Watchdog
+from t1core.cluster.session import placement, ray_session
+from t1core.config import CampaignConfig
+from t1core.model.layout import Layout
+from t1core.model.shape import ModelShape
+from t1core.records import Batch
+from t1core.rollout.trial import TrialResult, TrialSpec
+from t1core.train.settings import TrainSettings
+from t1core.train.trainer import TrainResult
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What one publication took, in seconds."""
+
+    quiesce_s: float
+    transfer_s: float
+    verify_s: float
+
+
+@dataclass(frozen=True)
+class CpuSeconds:
+    """CPU seconds used so far, by part."""
+
+    generate: float
+    box: float
+    train: float
+
+
+class Crew:
+    """Running parts. Use `start_crew`."""
+
+    def __init__(self, config: CampaignConfig, trainers: list[Part], engine: Part, host: Part) -> None:
+        self._config = config
+        self._deadline_s = config.cluster.control_deadline_s
+        self.trainers = trainers
+        self.engine = engine
+        self.host = host
+
+    @property
+    def parts(self) -> list[Part]:
+        return [*self.trainers, self.engine, self.host]
+
+    def watchdog(self) -> Watchdog:
+        cluster = self._config.cluster
+        return Watchdog(
+            self.parts,
+            grace_s=cluster.probe_grace_s,
+            period_s=cluster.probe_period_s,
+            deadline_s=cluster.control_deadline_s,
+        )
+
+    async def launch(self, spec: TrialSpec) -> TrialResult:
+        """Run one trial on the host; it has its own limits, so no deadline here."""
+        return await self.host.call("run_trial", spec, deadline_s=None)
+
+    async def cut(self, trial_ids: list[str]) -> None:
+        await self.host.call("cut", trial_ids, deadline_s=self._deadline_s)
+
+    async def train(self, batch: Batch, *, update_actor: bool, expected_version_lag: int) -> TrainResult:
+        """One training step on every rank; rank 0 answers for all."""
+        reference = ray.put(batch)
+        results = await asyncio.gather(
+            *(
+                trainer.call(
+                    "train_batch",
+                    reference,
+                    update_actor=update_actor,
+                    expected_version_lag=expected_version_lag,
+                    deadline_s=None,
+                )
+                for trainer in self.trainers
+            )
+        )
+        return results[0]
+
+    async def publish(self, version: int) -> Publication:
+        """Bring the actor's weights to the engine as `version` and keep them as the behaviour snapshot.
+
+        Raises RuntimeError when the engine's checksum differs from the trainer's.
+        """
+        began = time.monotonic()
+        await self.engine.call("pause_generation", "abort", deadline_s=self._deadline_s)
+        quiesced = time.monotonic()
+        dtype = self._config.rollout.engine_dtype
+        exports = await asyncio.gather(*(t.call("export_actor", dtype, deadline_s=None) for t in self.trainers))
+        tensors, expected = exports[0]
+        stored = await self.engine.call("update_weights", version, ray.put(tensors), deadline_s=None)
+        transferred = time.monotonic()
+        if stored != expected:
+            raise RuntimeError(
+                f"publication of weight version {version}: {self.engine.name} holds checksum {stored}, the trainer "
+                f"exported {expected}; the engine's weights are not the trainer's"
+            )
+        await asyncio.gather(*(t.call("rotate", version, deadline_s=self._deadline_s) for t in self.trainers))
+        await self.engine.call("continue_generation", deadline_s=self._deadline_s)
+        return Publication(quiesced - began, transferred - quiesced, time.monotonic() - transferred)
+
+    async def save_weights(self, directory: Path, role: str) -> None:
+        """Write one role's weights as Hugging Face files."""
+        await asyncio.gather(
+            *(t.call("save_weights", str(directory), role, deadline_s=None) for t in self.trainers)
+        )
+
+    async def save_checkpoint(self, directory: Path) -> None:
+        """Write weights and optimiser states of both roles."""
+        await asyncio.gather(*(t.call("save_checkpoint", str(directory), deadline_s=None) for t in self.trainers))
+
+    async def cpu_s(self) -> CpuSeconds:
+        generate, (own, children), *train = await asyncio.gather(
+            *(part.call("cpu_s", deadline_s=self._deadline_s) for part in (self.engine, self.host, *self.trainers))
+        )
+        return CpuSeconds(generate=generate, box=own + children, train=sum(train))
+
+    async def memory_mb(self) -> dict[str, float]:
+        """Resident memory by kind of part, MiB."""
+        sizes = await asyncio.gather(*(part.call("memory_mb", deadline_s=self._deadline_s) for part in self.parts))
+        return {"trainer": sum(sizes[:-2]), "engine": sizes[-2], "host": sizes[-1]}
+
+    async def close(self) -> None:
+        """Close boxes and engines in order; parts that are gone already are passed over."""
+        for part in (self.host, self.engine):
+            with contextlib.suppress(PartDied, PartSilent):
+                await part.call("close", deadline_s=20.0)
+
+
+@contextlib.asynccontextmanager
+async def start_crew(config: CampaignConfig, *, actor_path: Path, critic_path: Path | None) -> AsyncIterator[Crew]:
+    """Start Ray and every part; end them all on leaving, however that happens."""
+    shape = ModelShape.from_hf(actor_path)
+    cluster, train = config.cluster, config.train
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(
+            ray_session(
+                address=cluster.address, num_cpus=cluster.num_cpus, object_store_mb=cluster.object_store_mb
+            )
+        )
+        group = stack.enter_context(
+            placement(
+                num_train_ranks=train.num_ranks, num_engines=1, cpus=cluster.num_cpus, timeout_s=cluster.control_deadline_s
+            )
+        )
+
+        def place(actor_class: Any, bundle: int, **arguments: Any) -> ray.actor.ActorHandle:
+            strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
+            return actor_class.options(num_cpus=0, scheduling_strategy=strategy).remote(**arguments)
+
+        trainers = [
+            Part(f"trainer rank {rank}", place(TrainerActor, rank, rank=rank, world_size=train.num_ranks))
+            for rank in range(train.num_ranks)
+        ]
+        engine = Part(
+            "engine 0",
+            place(
+                EngineActor,
+                train.num_ranks,
+                model_path=str(actor_path),
+                dtype=config.rollout.engine_dtype,
+                weight_version=0,
+                max_running=config.rollout.max_live_trials,
+                context=config.agent.context_tokens,
+            ),
+        )
+        host = Part("trial host 0", place(HostActor, train.num_ranks))
+        crew = Crew(config, trainers, engine, host)
+        try:
+            await _set_up(crew, config, shape=shape, actor_path=actor_path, critic_path=critic_path)
+            yield crew
+        finally:
+            await crew.close()
+            for part in crew.parts:
+                part.kill()
+
+
+async def _set_up(
+    crew: Crew, config: CampaignConfig, *, shape: ModelShape, actor_path: Path, critic_path: Path | None
+) -> None:
+    master = await crew.trainers[0].call("address", deadline_s=120.0)
+    settings = train_settings(config, shape=shape, actor_path=actor_path, critic_path=critic_path)
+    host_settings = {
+        "config": config.model_dump(mode="json"),
+        "model_path": str(actor_path),
+        "num_experts": shape.num_experts,
+    }
+    await asyncio.gather(
+        crew.engine.call("ping", deadline_s=300.0),
+        crew.host.call("setup", settings=host_settings, engine=crew.engine.actor, deadline_s=300.0),
+        *(trainer.call("setup", settings, master=master, deadline_s=None) for trainer in crew.trainers),
+    )
+
+
+def train_settings(
+    config: CampaignConfig, *, shape: ModelShape, actor_path: Path, critic_path: Path | None
+) -> TrainSettings:
+    """The trainer's plain settings, from the configuration."""
+    train = config.train
+    return TrainSettings(
+        actor_path=str(actor_path),
+        critic_path=str(critic_path) if critic_path else None,
+        shape=shape,
+        layout=Layout(
+            tp=train.tensor_parallel, pp=train.pipeline_parallel, cp=train.context_parallel, ep=train.expert_parallel
+        ),
+        precision=train.precision,
+        actor_lr=train.actor.lr,
+        critic_lr=train.critic.lr,
+        adam_beta1=train.actor.adam_beta1,
+        adam_beta2=train.actor.adam_beta2,
+        actor_weight_decay=train.actor.weight_decay,
+        critic_weight_decay=train.critic.weight_decay,
+        actor_clip_grad=train.actor.clip_grad,
+        critic_clip_grad=train.critic.clip_grad,
+        eps_clip=train.eps_clip,
+        eps_clip_high=train.eps_clip_high,
+        value_clip=train.value_clip,
+        gamma=train.gamma,
+        lambd=train.lambd,
+        loss_aggregation=train.loss_aggregation,
+        critic_steps=train.critic_steps,
+        max_tokens_per_gpu=train.max_tokens_per_gpu,
+        use_rollout_routing_replay=train.use_rollout_routing_replay,
+        measure_free_routing=train.measure_free_routing,
+        seed=config.seed,
+    )
+

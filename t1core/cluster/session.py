@@ -1,0 +1,70 @@
+"""A Ray session sized for the machine: private and local by default, telemetry off, ended with its driver."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+
+# Set before Ray or a Hugging Face library is imported anywhere in this process or its children.
+OFFLINE_ENV = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+for _name, _value in OFFLINE_ENV.items():
+    os.environ.setdefault(_name, _value)
+
+import ray  # noqa: E402
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group  # noqa: E402
+
+
+@contextlib.contextmanager
+def ray_session(*, address: str, num_cpus: int, object_store_mb: int) -> Iterator[None]:
+    """Join the Ray cluster at `address`, or start a private one that ends with this block.
+
+    Raises RuntimeError when this process already has a session.
+    """
+    if ray.is_initialized():
+        raise RuntimeError("this process already runs a Ray session; one campaign a process")
+    shared = {"logging_level": logging.ERROR, "log_to_driver": False, "runtime_env": {"env_vars": OFFLINE_ENV}}
+    if address:
+        ray.init(address=address, namespace=None, **shared)
+    else:
+        ray.init(
+            num_cpus=num_cpus,
+            object_store_memory=object_store_mb * 1024 * 1024,
+            include_dashboard=False,
+            configure_logging=True,
+            **shared,
+        )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def placement(*, num_train_ranks: int, num_engines: int, cpus: int, timeout_s: float) -> Iterator[PlacementGroup]:
+    """Disjoint bundles: one a trainer rank, then one an engine. Trial hosts live beside the engines.
+
+    Raises RuntimeError when the cluster does not hold them, naming what was asked and what there is.
+    """
+    train_cpus = cpus / (num_train_ranks + num_engines)
+    share = min(1.0, train_cpus)
+    bundles = [{"CPU": share}] * (num_train_ranks + num_engines)
+    group = placement_group(bundles, strategy="PACK")
+    try:
+        if not group.wait(timeout_seconds=timeout_s):
+            raise RuntimeError(
+                f"no room for {num_train_ranks} trainer ranks and {num_engines} engines of {share:g} CPU each on a "
+                f"cluster with {ray.cluster_resources().get('CPU', 0):g} CPUs; lower the parallel degrees"
+            )
+        yield group
+    finally:
+        remove_placement_group(group)

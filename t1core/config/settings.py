@@ -1,0 +1,263 @@
+"""Every setting of a campaign, with its meaning. slime's names where the concept is the same."""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class ModelSettings(Settings):
+    actor_path: str = ""
+    """Hugging Face directory of the starting policy. Empty: the warm-started nano model, made on first use."""
+    critic_path: str = ""
+    """Directory of a warmed critic (weights only). Empty: the critic made with the nano model. "cold": the actor's
+    backbone with a zero value head."""
+    hidden_size: int = Field(128, ge=32)
+    """Width of the nano model; read only when `actor_path` is empty."""
+    num_layers: int = Field(4, ge=4, multiple_of=4)
+    """Layers of the nano model: three GatedDeltaNet layers to one gated-attention layer."""
+    num_experts: int = Field(8, ge=2)
+    """Routed experts a layer of the nano model."""
+    num_experts_per_tok: int = Field(2, ge=1)
+    """Experts chosen a token."""
+    moe_intermediate_size: int = Field(64, ge=16)
+    """Width of each expert and of the shared expert."""
+    vocab_size: int = Field(768, ge=384)
+    """Size of the byte-level BPE trained on the practice pool's demonstrations."""
+
+
+class WarmStartSettings(Settings):
+    """How the nano policy and its critic are made. Changing anything here makes new ones."""
+
+    seed: int = 0
+    """Seed of the weights and of the demonstrations."""
+    supervised_steps: int = Field(500, ge=1)
+    """Optimiser steps on demonstrations; stopped early on purpose, so that there is room to learn."""
+    supervised_tokens: int = Field(8192, ge=512)
+    """Tokens a supervised step."""
+    supervised_lr: float = Field(3e-3, gt=0)
+    """Peak learning rate of the supervised phase."""
+    critic_warmup_steps: int = Field(8, ge=0)
+    """Actor-critic steps on the easy tasks; of the result only the critic is kept."""
+    critic_warmup_batch: int = Field(40, ge=1)
+    """Trials a step of the critic's warm-up."""
+
+
+class TaskSettings(Settings):
+    pool: str = ""
+    """Directory of Harbor tasks. Empty: the practice pool, generated on first use."""
+    pool_seed: int = 0
+    """Seed of the practice pool."""
+    tasks_per_family: int = Field(40, ge=4)
+    """Practice tasks generated a family."""
+    max_level: int = Field(3, ge=1, le=3)
+    """Hardest practice level trained on; held-out tasks always span all levels."""
+    shuffle: bool = True
+    """Reshuffle the training tasks every epoch from the campaign's seed. Off: disk order."""
+
+
+class AgentSettings(Settings):
+    protocol: Literal["json"] = "json"
+    """Terminus-2's response format."""
+    prompt: Literal["compact", "full"] = "compact"
+    """Wording of the first prompt: `compact` for the nano model, `full` explains the protocol to a general model."""
+    max_turns: int = Field(8, ge=1)
+    """Model calls a trial at most."""
+    max_new_tokens: int = Field(160, ge=8)
+    """Tokens a model call may sample."""
+    context_tokens: int = Field(1536, ge=128)
+    """Window: prompt plus completion of any call stays within it."""
+    context_margin_tokens: int = Field(16, ge=0)
+    """Kept free beside `max_new_tokens` when the budget is checked."""
+    agent_timeout_s: float = Field(60.0, gt=0)
+    """Wall clock of one trial's agent loop."""
+    max_wait_s: float = Field(2.0, gt=0)
+    """Cap on the wait for one command batch, whatever duration the model asks for."""
+    output_limit_bytes: int = Field(2_000, ge=200)
+    """An observation keeps this many bytes, half from each end. Terminus-2 uses 10,000."""
+
+
+class SandboxSettings(Settings):
+    kind: Literal["bubblewrap"] = "bubblewrap"
+    """Kind of sandbox."""
+    memory_mb: int = Field(512, ge=64)
+    """Memory a box may use."""
+    storage_mb: int = Field(64, ge=1)
+    """Disk a box may fill."""
+    max_processes: int = Field(64, ge=8)
+    """Processes and threads inside a box."""
+    create_rate_per_s: float = Field(40.0, gt=0)
+    """Boxes opened a second at most, training and evaluation together. T1: 6."""
+
+
+class RewardSettings(Settings):
+    kind: Literal["dense", "binary", "ratio"] = "dense"
+    """dense: tests passed over `scale`. binary: all passed. ratio: T1's ratio variant."""
+    scale: float = Field(20.0, gt=0)
+    """S of r = P / S."""
+    subtract_nop: bool = False
+    """Do not count tests that pass on the untouched workspace. Off in T1's presets."""
+
+
+class RolloutSettings(Settings):
+    engine: Literal["embedded"] = "embedded"
+    """Kind of inference engine."""
+    engine_dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """Precision of the engine's weights."""
+    rollout_batch_size: int = Field(40, ge=1)
+    """Trials a step trains on: the first this many to finish are kept."""
+    over_sampling_batch_size: int = Field(44, ge=1)
+    """Trials launched a step."""
+    tail: Literal["cut", "wait"] = "cut"
+    """What happens to launched trials beyond the batch: cancelled (T1), or awaited and dropped from the batch."""
+    max_live_trials: int = Field(44, ge=1)
+    """Trials alive at once on a host."""
+    temperature: float = 1.0
+    """Sampling temperature in training; anything but 1 is refused, since the trainer scores that distribution."""
+    top_p: float = 1.0
+    """Nucleus in training; anything but 1 is refused."""
+    max_retries: int = Field(1, ge=0)
+    """Times a trial is launched again after a retryable infrastructure failure."""
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        if self.over_sampling_batch_size < self.rollout_batch_size:
+            raise ValueError(
+                f"over_sampling_batch_size={self.over_sampling_batch_size} is below rollout_batch_size="
+                f"{self.rollout_batch_size}: launch at least as many trials as a step trains on"
+            )
+        if self.temperature != 1.0 or self.top_p != 1.0:
+            raise ValueError(
+                f"temperature={self.temperature}, top_p={self.top_p}: training samples at temperature 1 and top-p 1, "
+                "because the trainer scores that distribution; use evaluation.temperature for evaluation"
+            )
+        return self
+
+
+class OptimizerSettings(Settings):
+    lr: float = Field(gt=0)
+    """Constant learning rate."""
+    adam_beta1: float = Field(0.9, ge=0, lt=1)
+    """Adam's first decay rate."""
+    adam_beta2: float = Field(0.98, ge=0, lt=1)
+    """Adam's second decay rate."""
+    weight_decay: float = Field(0.1, ge=0)
+    """Decoupled weight decay."""
+    clip_grad: float = Field(1.0, gt=0)
+    """Global gradient-norm clip."""
+
+
+class TrainSettings(Settings):
+    actor: OptimizerSettings = OptimizerSettings(lr=1.0e-6)
+    """T1's absolute value."""
+    critic: OptimizerSettings = OptimizerSettings(lr=1.5e-5)
+    """T1's absolute value: 15 times the actor's."""
+    eps_clip: float = Field(0.2, gt=0)
+    """Policy clip, lower side, and upper unless `eps_clip_high` is set."""
+    eps_clip_high: float | None = None
+    """Policy clip, upper side."""
+    value_clip: float = Field(0.2, gt=0)
+    """Value clip around the values before the update."""
+    gamma: float = Field(1.0, gt=0, le=1)
+    """Discount a trainable token."""
+    lambd: float = Field(1.0, ge=0, le=1)
+    """GAE lambda."""
+    loss_aggregation: Literal["row_mean", "token_mean"] = "row_mean"
+    """row_mean: masked mean of each row, summed over the batch and divided by its rows (T1). token_mean: over tokens."""
+    num_critic_only_steps: int = Field(2, ge=0)
+    """First steps in which only the critic learns, to re-calibrate it to this policy."""
+    critic_steps: int = Field(1, ge=1)
+    """Critic updates a batch."""
+    max_tokens_per_gpu: int = Field(8192, ge=256)
+    """Tokens a micro-batch holds at most; a single longer row still gets a micro-batch of its own."""
+    use_rollout_routing_replay: bool = True
+    """R3: the trainer's forwards use the experts the engine chose."""
+    measure_free_routing: bool = True
+    """Also score the batch with free routing, so that the log-prob gap without replay is a number."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Weights in training; gradients accumulate in fp32 either way."""
+    tensor_parallel: int = Field(1, ge=1)
+    """Tensor parallel size."""
+    pipeline_parallel: int = Field(1, ge=1)
+    """Pipeline parallel size."""
+    context_parallel: int = Field(1, ge=1)
+    """Context parallel size."""
+    expert_parallel: int = Field(1, ge=1)
+    """Expert parallel size."""
+    data_parallel: int = Field(1, ge=1)
+    """Data parallel size."""
+
+    @property
+    def num_ranks(self) -> int:
+        return self.tensor_parallel * self.pipeline_parallel * self.context_parallel * self.data_parallel
+
+
+class EvaluationSettings(Settings):
+    every: int = Field(0, ge=0)
+    """Evaluate every so many steps; 0: only before the first step and after the last."""
+    tasks_per_split: int = Field(48, ge=1)
+    """Held-out tasks evaluated of each split (`heldout`, `heldout_family`)."""
+    temperature: float = Field(1.0, ge=0)
+    """Sampling temperature of evaluation."""
+
+
+class ClusterSettings(Settings):
+    address: str = ""
+    """Ray address to join. Empty: a private local instance."""
+    num_cpus: int = Field(2, ge=1)
+    """CPUs a private instance offers."""
+    object_store_mb: int = Field(256, ge=80)
+    """Object store of a private instance."""
+    control_deadline_s: float = Field(120.0, gt=0)
+    """Deadline of every control call; bulk transfers have none."""
+    probe_grace_s: float = Field(30.0, gt=0)
+    """No liveness probe before this long after start."""
+    probe_period_s: float = Field(5.0, gt=0)
+    """Time between liveness probes."""
+    min_free_memory_mb: int = Field(3000, ge=0)
+    """Refuse to start with less memory free."""
+    min_free_disk_mb: int = Field(500, ge=0)
+    """Refuse to start with less disk free where the run directory lies."""
+
+
+class CampaignConfig(Settings):
+    name: str = Field("campaign", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    """Name of the campaign, the first directory level below `run_root`."""
+    seed: int = 0
+    """Seed of task order and sampling."""
+    num_steps: int = Field(40, ge=1)
+    """Training steps."""
+    run_root: str = "runs"
+    """Where run directories are made."""
+    checkpoint_every: int = Field(0, ge=0)
+    """Write a checkpoint every so many steps; 0: only the final weights."""
+    model: ModelSettings = ModelSettings()
+    warm_start: WarmStartSettings = WarmStartSettings()
+    tasks: TaskSettings = TaskSettings()
+    agent: AgentSettings = AgentSettings()
+    sandbox: SandboxSettings = SandboxSettings()
+    reward: RewardSettings = RewardSettings()
+    rollout: RolloutSettings = RolloutSettings()
+    train: TrainSettings = TrainSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    cluster: ClusterSettings = ClusterSettings()
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        agent = self.agent
+        room = agent.context_tokens - agent.max_new_tokens - agent.context_margin_tokens
+        if room < 64:
+            raise ValueError(
+                f"agent.context_tokens={agent.context_tokens} leaves {room} tokens for the prompt after "
+                f"max_new_tokens={agent.max_new_tokens} and context_margin_tokens={agent.context_margin_tokens}; "
+                "raise context_tokens or lower max_new_tokens"
+            )
+        if self.train.num_critic_only_steps >= self.num_steps:
+            raise ValueError(
+                f"train.num_critic_only_steps={self.train.num_critic_only_steps} leaves no actor step in "
+                f"num_steps={self.num_steps}; lower the first or raise the second"
+            )
+        return self

@@ -1,0 +1,35 @@
+"""What must hold in every step, asserted in the run itself and not only in tests."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from t1core.records import Batch
+from t1core.rollout.trial import TrialResult
+
+
+def weight_version(iteration: int, *, num_critic_only_steps: int) -> int:
+    """Version after the barrier of `iteration`, in which batch `iteration - 1` was trained: one for each actor step."""
+    return max(0, iteration - num_critic_only_steps)
+
+
+def expected_staleness(step: int, *, num_critic_only_steps: int) -> int:
+    """Versions between sampling batch `step` and training on it: 1 once the weights move, 0 before."""
+    return 1 if step > num_critic_only_steps else 0
+
+
+def check_batch(batch: Batch, accepted: Sequence[TrialResult], *, version: int) -> None:
+    """Sampled tokens are the trained tokens, one routing row a forwarded token, all sampled by `version`."""
+    sampled = np.concatenate([call.completion_token_ids for item in accepted for call in item.trajectory.calls])
+    trained = batch.tokens[batch.loss_mask.astype(bool)]
+    assert np.array_equal(sampled, trained), (
+        f"step {batch.step}: {len(sampled)} tokens sampled, {len(trained)} in the loss region, and they differ"
+    )
+    assert batch.routed_experts is not None, f"step {batch.step}: the engine returned no routes"
+    assert len(batch.routed_experts) == batch.num_tokens - len(batch), (
+        f"step {batch.step}: {len(batch.routed_experts)} routing rows for {batch.num_tokens} tokens in {len(batch)} rows"
+    )
+    versions = np.unique(batch.weight_versions[batch.loss_mask.astype(bool)])
+    assert versions.tolist() == [version], (
+        f"step {batch.step}: tokens carry weight versions {versions.tolist()}, the engine held {version}"
+    )

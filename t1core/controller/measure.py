@@ -1,0 +1,106 @@
+"""Metrics of a step: what became of its trials, how faithful their tokens are, where time and CPU went."""
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import psutil
+
+from t1core.cluster import Publication
+from t1core.cluster.crew import CpuSeconds
+from t1core.records import Batch
+from t1core.rollout.skim import StepRollout
+from t1core.tito.audit import audit_rows
+
+
+class StepClock:
+    """Wall time of a step's phases and CPU seconds since its start."""
+
+    def __init__(self, cpu: CpuSeconds) -> None:
+        self.publication: Publication | None = None
+        self._cpu = cpu
+        self._driver_cpu_s = time.process_time()
+        self._started = time.monotonic()
+        self._phases_s: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._phases_s[name] = time.monotonic() - began
+
+    def metrics(self, cpu: CpuSeconds, rollout: StepRollout, memory_mb: dict[str, float]) -> dict[str, float]:
+        """time/*, cpu/* and memory/* of the step that ends now. `rollout` tells what of the CPU time was grading."""
+        grade_s = sum(item.trajectory.cpu_s.get("grade", 0.0) for item in rollout.results())
+        metrics = {f"time/{name}_s": seconds for name, seconds in self._phases_s.items()}
+        metrics["time/step_s"] = time.monotonic() - self._started
+        if self.publication is not None:
+            metrics |= {
+                "time/quiesce_s": self.publication.quiesce_s,
+                "time/transfer_s": self.publication.transfer_s,
+                "time/verify_s": self.publication.verify_s,
+            }
+        metrics |= {
+            "cpu/generate_s": cpu.generate - self._cpu.generate,
+            "cpu/box_s": max(0.0, cpu.box - self._cpu.box),
+            "cpu/grade_s": grade_s,
+            "cpu/train_s": cpu.train - self._cpu.train,
+            "cpu/driver_s": time.process_time() - self._driver_cpu_s,
+            "memory/driver_mb": psutil.Process().memory_info().rss / 2**20,
+        }
+        return metrics | {f"memory/{part}_mb": size for part, size in memory_mb.items()}
+
+
+def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
+    """reward/*, rollout/*, tito/* and routing/* of one step. Means are over accepted trials."""
+    accepted = [item.trajectory for item in rollout.accepted]
+    grades = [trajectory.grade for trajectory in accepted if trajectory.grade is not None]
+    every = [item.trajectory for item in rollout.results()]
+    rewards = np.array([grade.reward for grade in grades], dtype=np.float64)
+    turns = [turn for trajectory in accepted for turn in trajectory.turns]
+    sampled = [sum(len(call.completion_token_ids) for call in trajectory.calls) for trajectory in accepted]
+    metrics: dict[str, float] = {
+        "reward/mean": rewards.mean(),
+        "reward/std": rewards.std(),
+        "reward/max": rewards.max(),
+        "reward/solved_frac": np.mean([grade.solved for grade in grades]),
+        "reward/passed_frac": np.mean([grade.passed / grade.total for grade in grades]),
+        "rollout/launched": rollout.launched,
+        "rollout/accepted": len(rollout.accepted),
+        "rollout/surplus": len(rollout.surplus),
+        "rollout/quarantined": len(rollout.unusable),
+        "rollout/cut": len(rollout.cut),
+        "rollout/failed": len(rollout.failed),
+        "rollout/turns_mean": np.mean([len(trajectory.turns) for trajectory in accepted]),
+        "rollout/response_tokens_mean": np.mean(sampled),
+        "rollout/prompt_tokens_mean": (batch.num_tokens - sum(sampled)) / len(accepted),
+        "rollout/parse_error_frac": np.mean([turn.is_parse_error for turn in turns]),
+        "rollout/generated_tokens_per_s": sum(sampled) / rollout.rollout_s,
+        "routing/rows": len(batch.routed_experts),
+        "routing/missing": 0,
+    }
+    metrics |= _counts("reward/source", [t.grade.source for t in every if t.grade is not None])
+    metrics |= _counts("rollout/stop", [t.stop_reason for t in every])
+    metrics |= _counts("rollout/failure", [t.failure.boundary for t in every if t.failure is not None])
+    for family, launched in sorted(Counter(t.family for t in every).items()):
+        kept = [t.reward for t in accepted if t.family == family]
+        metrics[f"rollout/family/{family}/launched"] = launched
+        metrics[f"rollout/family/{family}/accepted"] = len(kept)
+        if kept:
+            metrics[f"rollout/family/{family}/reward_mean"] = float(np.mean(kept))
+    return {name: float(value) for name, value in (metrics | _audit(rollout)).items()}
+
+
+def _counts(prefix: str, values: list[str]) -> dict[str, float]:
+    return {f"{prefix}/{value}": float(count) for value, count in sorted(Counter(values).items())}
+
+
+def _audit(rollout: StepRollout) -> dict[str, float]:
+    """Independent audit of every row against what the engine sampled; drift in the loss region must be 0."""
+    audit = audit_rows((item.trajectory.calls, item.rows) for item in rollout.accepted)
+    assert audit.drift_frac == 0.0, f"tokens in the loss region drifted: {audit}"
+    return audit.metrics()

@@ -1,0 +1,33 @@
+"""Pacing of box creation: an async token bucket for any rate, also below one a second."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+
+class Pacer:
+    """Lets through `rate_per_s` callers a second, in order of arrival, after a first burst of `burst`.
+
+    Each caller reserves the next free slot under no lock but the event loop's own, so use one pacer a loop.
+    """
+
+    def __init__(self, rate_per_s: float, *, burst: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+        if not rate_per_s > 0:
+            raise ValueError(f"rate_per_s={rate_per_s}: a pacer needs a positive rate")
+        self._interval_s = 1.0 / rate_per_s
+        self._burst_s = self._interval_s * max(burst - 1, 0)
+        self._clock = clock
+        self._next = float("-inf")
+
+    def reserve(self) -> float:
+        """Take the next slot and return the seconds to wait for it."""
+        now = self._clock()
+        slot = max(self._next, now - self._burst_s)
+        self._next = slot + self._interval_s
+        return max(0.0, slot - now)
+
+    async def take(self) -> None:
+        """Wait for the next slot."""
+        delay = self.reserve()
+        if delay > 0:
+            await asyncio.sleep(delay)

@@ -1,0 +1,98 @@
+"""Skim: launch more trials than a step trains on, keep the first to finish, deal with the tail at once.
+
+    specs --launch (max_live at a time)--> live trials --finish--> accepted | failed (retried within limits) | surplus
+                                                     `--accept reached--> tail: cut now, or wait and leave out
+
+Every launch ends in exactly one of accepted, cut, failed and surplus; the sum is asserted.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from t1core.records import StopReason
+from t1core.rollout.trial import TrialResult, TrialSpec
+
+
+@dataclass
+class StepRollout:
+    """The trials of one step, by what became of them. `rollout_s` is wall time."""
+
+    launched: int = 0
+    accepted: list[TrialResult] = field(default_factory=list)
+    surplus: list[TrialResult] = field(default_factory=list)  # finished after the batch was full
+    unusable: list[TrialResult] = field(default_factory=list)  # quarantined, or graded without a row
+    cut: list[TrialResult] = field(default_factory=list)
+    failed: list[TrialResult] = field(default_factory=list)
+    rollout_s: float = 0.0
+
+    def results(self) -> list[TrialResult]:
+        """Every launched trial once."""
+        return [*self.accepted, *self.surplus, *self.unusable, *self.cut, *self.failed]
+
+
+async def skim(
+    specs: Sequence[TrialSpec],
+    *,
+    launch: Callable[[TrialSpec], Awaitable[TrialResult]],
+    cut: Callable[[list[str]], Awaitable[None]],
+    accept: int,
+    max_live: int,
+    tail: str = "cut",
+    max_retries: int = 0,
+    on_progress: Callable[[StepRollout, int], None] = lambda rollout, live: None,
+) -> StepRollout:
+    """Run one step's trials. Raises whatever a launch raises (a missing capture, a dead host), after cutting the rest."""
+    began = time.monotonic()
+    rollout = StepRollout()
+    waiting = deque(specs)
+    live: dict[asyncio.Future[TrialResult], TrialSpec] = {}
+    try:
+        while live or (waiting and len(rollout.accepted) < accept):
+            while waiting and len(live) < max_live and len(rollout.accepted) < accept:
+                spec = waiting.popleft()
+                live[asyncio.ensure_future(launch(spec))] = spec
+                rollout.launched += 1
+            done, _ = await asyncio.wait(live, return_when=asyncio.FIRST_COMPLETED)
+            for future in sorted(done, key=lambda item: live[item].trial_id):
+                spec = live.pop(future)
+                retry = _sort(rollout, future.result(), accept)
+                if retry and spec.attempt < max_retries:
+                    waiting.append(next_attempt(spec))
+            on_progress(rollout, len(live))
+            if len(rollout.accepted) >= accept and live and tail == "cut":
+                await cut([spec.trial_id for spec in live.values()])
+    except BaseException:
+        await cut([spec.trial_id for spec in live.values()])
+        await asyncio.gather(*live, return_exceptions=True)
+        raise
+    rollout.rollout_s = time.monotonic() - began
+    assert len(rollout.results()) == rollout.launched, (
+        f"{rollout.launched} trials launched, {len(rollout.results())} accounted for"
+    )
+    return rollout
+
+
+def next_attempt(spec: TrialSpec) -> TrialSpec:
+    """The same trial once more, under an id of its own."""
+    stem = spec.trial_id.removesuffix(f"~{spec.attempt}")
+    return replace(spec, attempt=spec.attempt + 1, trial_id=f"{stem}~{spec.attempt + 1}")
+
+
+def _sort(rollout: StepRollout, result: TrialResult, accept: int) -> bool:
+    """File one result; True when it should be retried."""
+    trajectory = result.trajectory
+    if trajectory.stop_reason is StopReason.CUT:
+        rollout.cut.append(result)
+    elif trajectory.failure is not None:
+        rollout.failed.append(result)
+        return trajectory.failure.retryable
+    elif not result.rows or (trajectory.grade is not None and trajectory.grade.quarantined):
+        rollout.unusable.append(result)
+    elif len(rollout.accepted) < accept:
+        rollout.accepted.append(result)
+    else:
+        rollout.surplus.append(result)
+    return False

@@ -1,0 +1,277 @@
+"""One trial from an opened box to a graded trajectory and its training rows.
+
+    open box -> agent loop -> kill box, keep its files -> grade in a fresh box -> assemble rows
+
+Whatever breaks is recorded with the boundary at which it broke; only a missing route record stops the step, since
+dropping the trial would condition the batch on capture having worked.
+"""
+
+import asyncio
+import contextlib
+import resource
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from t1core.agent.context import AgentLimits
+from t1core.agent.loop import AgentRecord, Generate, GenerationAborted, run_agent
+from t1core.agent.prompt import Wording
+from t1core.agent.tokenizer import ChatTokenizer
+from t1core.records import Boundary, Failure, Grade, SamplingParams, StopReason, Task, Trajectory, TrainingRow
+from t1core.rollout.engine import EngineDead, EngineRefused
+from t1core.rollout.pacing import Pacer
+from t1core.routing import MissingRoutes
+from t1core.sandbox.sandbox import Box, BoxSpec, Sandbox, SandboxError
+from t1core.tito.assemble import assemble
+from t1core.verifier.grader import Grader, VerifierError
+
+
+@dataclass(frozen=True)
+class TrialSpec:
+    """One trial to run. `sampling_seed` and the trial's id fix every random number the engine draws for it."""
+
+    trial_id: str
+    task: Task
+    step: int
+    attempt: int
+    sampling_seed: int
+    temperature: float = 1.0
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """A finished trial; `rows` is empty when it was cut, failed or sampled nothing."""
+
+    trajectory: Trajectory
+    rows: tuple[TrainingRow, ...]
+    num_repairs: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class RewardRule:
+    """How a grade becomes a reward."""
+
+    kind: str
+    scale: float
+    subtract_nop: bool
+
+
+@dataclass(frozen=True)
+class BoxLimits:
+    """What a box may use."""
+
+    memory_mb: int
+    storage_mb: int
+    max_processes: int
+
+
+class TrialRunner:
+    """Runs trials on this host; `cut` ends live ones at once."""
+
+    def __init__(
+        self,
+        *,
+        sandbox: Sandbox,
+        grader: Grader,
+        generate: Generate,
+        abort_request: Callable[[str], Awaitable[bool]],
+        release_session: Callable[[str], Awaitable[None]],
+        tokenizer: ChatTokenizer,
+        wording: Wording,
+        limits: AgentLimits,
+        box_limits: BoxLimits,
+        reward: RewardRule,
+        pacer: Pacer,
+        num_experts: int,
+    ) -> None:
+        self._sandbox = sandbox
+        self._grader = grader
+        self._generate = generate
+        self._abort_request = abort_request
+        self._release_session = release_session
+        self._tokenizer = tokenizer
+        self._wording = wording
+        self._limits = limits
+        self._box_limits = box_limits
+        self._reward = reward
+        self._pacer = pacer
+        self._num_experts = num_experts
+        self._live: dict[str, asyncio.Task[TrialResult]] = {}
+        self._cut: set[str] = set()
+
+    async def run(self, spec: TrialSpec) -> TrialResult:
+        """Run one trial to its end. Raises only `MissingRoutes`, and cancellation that was not a cut."""
+        task = asyncio.create_task(self._run(spec), name=spec.trial_id)
+        self._live[spec.trial_id] = task
+        try:
+            return await task
+        finally:
+            self._live.pop(spec.trial_id, None)
+            self._cut.discard(spec.trial_id)
+
+    async def cut(self, trial_ids: list[str]) -> None:
+        """End these trials now; each still returns its record, with stop reason CUT."""
+        tasks = [self._live[trial_id] for trial_id in trial_ids if trial_id in self._live]
+        self._cut.update(trial_ids)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, spec: TrialSpec) -> TrialResult:
+        trial = _Trial(spec)
+        box: Box | None = None
+        try:
+            await self._pacer.take()
+            with trial.timed("open", Boundary.SANDBOX):
+                box = await self._sandbox.open(self._box_spec(spec))
+                terminal = await box.terminal()
+            with trial.timed("agent", Boundary.AGENT):
+                await run_agent(
+                    trial.record,
+                    trial_id=spec.trial_id,
+                    instruction=spec.task.instruction,
+                    terminal=terminal,
+                    generate=self._generate,
+                    tokenizer=self._tokenizer,
+                    wording=self._wording,
+                    limits=self._limits,
+                    sampling=SamplingParams(
+                        max_new_tokens=self._limits.max_new_tokens,
+                        temperature=spec.temperature,
+                        stop_token_ids=self._tokenizer.stop_token_ids,
+                        sampling_seed=spec.sampling_seed,
+                    ),
+                )
+            with trial.timed("grade", Boundary.VERIFIER):
+                trial.grade = await self._grade(spec.task, box)
+            with trial.timed("assemble", Boundary.OURS):
+                rows = self._assemble(trial)
+            return trial.result(rows)
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if spec.trial_id not in self._cut or current is None:
+                raise
+            current.uncancel()
+            trial.record.stop_reason = StopReason.CUT
+            return trial.result(())
+        except MissingRoutes:
+            raise
+        except Exception as error:
+            trial.fail(error)
+            return trial.result(())
+        finally:
+            await asyncio.shield(self._release(spec, box, trial.record.pending_call_id))
+
+    async def _release(self, spec: TrialSpec, box: Box | None, pending: str | None) -> None:
+        with contextlib.suppress(EngineDead):  # a dead engine is reported by the trial itself
+            if pending is not None:
+                await self._abort_request(pending)
+            await self._release_session(spec.trial_id)
+        if box is not None:
+            with contextlib.suppress(SandboxError):  # a box that died is already closed
+                await box.close()
+
+    def _box_spec(self, spec: TrialSpec) -> BoxSpec:
+        return BoxSpec(
+            box_id=spec.trial_id.replace("/", "_"),
+            environment_dir=spec.task.path / "environment",
+            memory_mb=self._box_limits.memory_mb,
+            storage_mb=self._box_limits.storage_mb,
+            max_processes=self._box_limits.max_processes,
+        )
+
+    async def _grade(self, task: Task, box: Box) -> Grade:
+        layer = await box.snapshot()
+        with tempfile.TemporaryDirectory(prefix="t1-grade-") as attempt:
+            return await self._grader.grade(
+                task,
+                layer,
+                attempt_dir=Path(attempt),
+                kind=self._reward.kind,
+                scale=self._reward.scale,
+                subtract_nop=self._reward.subtract_nop,
+            )
+
+    def _assemble(self, trial: "_Trial") -> tuple[TrainingRow, ...]:
+        grade = trial.grade
+        if grade is None or grade.reward is None or not trial.record.calls:
+            return ()
+        return tuple(
+            assemble(
+                trial.record.calls,
+                reward=grade.reward,
+                stop_reason=trial.record.stop_reason,
+                num_experts=self._num_experts,
+                text_of=self._tokenizer.decode,
+            )
+        )
+
+
+class _Trial:
+    """The state of one running trial."""
+
+    def __init__(self, spec: TrialSpec) -> None:
+        self.spec = spec
+        self.record = AgentRecord()
+        self.grade: Grade | None = None
+        self.failure: Failure | None = None
+        self.timings_s: dict[str, float] = {}
+        self.boundary = Boundary.OURS
+        self._started = time.monotonic()
+
+    @contextlib.contextmanager
+    def timed(self, name: str, boundary: Boundary):
+        self.boundary = boundary
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.timings_s[name] = time.monotonic() - began
+
+    def fail(self, error: Exception) -> None:
+        if isinstance(error, EngineDead | EngineRefused | GenerationAborted):
+            boundary = Boundary.ENGINE
+        elif isinstance(error, SandboxError):
+            boundary = Boundary.SANDBOX
+        elif isinstance(error, VerifierError):
+            boundary = Boundary.VERIFIER
+        else:
+            boundary = Boundary.OURS
+        retryable = boundary in (Boundary.ENGINE, Boundary.SANDBOX, Boundary.VERIFIER)
+        where = f"{self.boundary}: " if boundary is Boundary.OURS else ""
+        self.failure = Failure(boundary, type(error).__name__, f"{where}{error}"[:2000], retryable)
+        self.record.stop_reason = StopReason.FAILED
+
+    def result(self, rows: tuple[TrainingRow, ...]) -> TrialResult:
+        spec, record = self.spec, self.record
+        assert record.stop_reason is not None, f"trial {spec.trial_id} ended without a stop reason"
+        timings = self.timings_s | {
+            "generate": record.generate_s,
+            "terminal": record.terminal_s,
+            "total": time.monotonic() - self._started,
+        }
+        trajectory = Trajectory(
+            trial_id=spec.trial_id,
+            task_id=spec.task.task_id,
+            family=spec.task.family,
+            split=spec.task.split,
+            num_tests=spec.task.num_tests,
+            step=spec.step,
+            stop_reason=record.stop_reason,
+            failure=self.failure,
+            turns=tuple(record.turns),
+            calls=tuple(record.calls),
+            grade=self.grade,
+            timings_s=timings,
+            cpu_s={"grade": self.grade.cpu_s if self.grade else 0.0},
+        )
+        return TrialResult(trajectory, rows, record.num_repairs, record.cached_tokens)
+
+
+def host_cpu_s() -> tuple[float, float]:
+    """CPU seconds of this process, and of its ended children."""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime, children.ru_utime + children.ru_stime
