@@ -2,9 +2,7 @@
 
 import asyncio
 import os
-import signal
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -53,21 +51,12 @@ def notebook(
     output: Annotated[Path | None, typer.Option(help="where the executed notebook goes")] = None,
 ) -> None:
     """Execute a notebook through papermill, strictly: unknown or ill-typed parameters are refused."""
-    from t1core.campaign.launch import LAUNCHES_ENV
-    from t1core.campaign.notebook import run_notebook
+    from t1core.campaign.execute import execute
 
-    with tempfile.NamedTemporaryFile("r", prefix="t1-launches-") as launches:
-        os.environ[LAUNCHES_ENV] = launches.name
-        try:
-            executed = run_notebook(spec, overrides=overrides or (), output=output)
-        except KeyboardInterrupt:
-            for pid in {int(line) for line in Path(launches.name).read_text().split()}:
-                _say(f"interrupted: ending the campaign in process {pid}")
-                _end(pid)
-            raise typer.Exit(130) from None
-    _say(f"executed notebook: {executed.notebook}\nHTML: {executed.html}")
-    if executed.run_path:
-        _say(f"run directory: {executed.run_path}")
+    try:
+        execute(spec, overrides=overrides or (), output=output, say=_say)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
 
 
 @app.command()
@@ -75,9 +64,14 @@ def doctor() -> None:
     """Say what this machine allows, and what to install."""
     from t1core.sandbox.doctor import probe
 
-    capabilities = probe()
-    _say(capabilities.report())
-    if capabilities.problems:
+    found = probe()
+    _say(f"bubblewrap       {found.bubblewrap or 'missing'}\ntmux             {found.tmux or 'missing'}")
+    _say(f"user namespaces  {'yes' if found.user_namespaces else 'no'}")
+    _say(f"seccomp          {'yes' if found.seccomp else 'no'}")
+    _say(f"boxes            {found.num_boxes} at once, limited by {found.limited_by}")
+    for problem in found.problems:
+        _say(f"problem: {problem.what}\n    fix: {problem.fix}")
+    if found.problems:
         raise typer.Exit(1)
 
 
@@ -92,13 +86,6 @@ def config(preset: Preset = "quickstart", overrides: Overrides = None) -> None:
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def _end(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGINT)
-    except ProcessLookupError:
-        return
 
 
 def main() -> None:

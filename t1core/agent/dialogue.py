@@ -14,6 +14,7 @@ from t1core.agent.protocol import Command, render_response
 from t1core.agent.tokenizer import ChatTokenizer
 
 PROMPT_LINE = "root@box:/app#"
+FIRST_SCREEN = f"Current Terminal Screen:\n\n{PROMPT_LINE}"
 DURATION_S = 0.5
 
 
@@ -42,9 +43,7 @@ def responses(lines: Sequence[str]) -> list[str]:
 
 def observations(turns: Sequence[tuple[str, str]], wording: Wording) -> list[str]:
     """What the terminal answers to each turn's line, given the text it prints; the last one asks for confirmation."""
-    texts = [
-        f"New Terminal Output:\n\n{PROMPT_LINE} {line}\n{output}{PROMPT_LINE}" for line, output in turns
-    ]
+    texts = [f"New Terminal Output:\n\n{PROMPT_LINE} {line}\n{output}{PROMPT_LINE}" for line, output in turns]
     return [*texts[:-1], wording.confirm_completion(texts[-1])]
 
 
@@ -52,7 +51,7 @@ def write_dialogue(
     instruction: str, turns: Sequence[tuple[str, str]], *, tokenizer: ChatTokenizer, wording: Wording
 ) -> Dialogue:
     """Token stream of a demonstration given as (shell line, printed text) a turn."""
-    pieces = [tokenizer.first_prompt(wording.first_prompt(instruction, PROMPT_LINE))]
+    pieces = [tokenizer.first_prompt(wording.first_prompt(instruction, FIRST_SCREEN))]
     sampled = [False]
     answers = responses([line for line, _ in turns])
     for i, answer in enumerate(answers):
@@ -62,13 +61,15 @@ def write_dialogue(
             pieces.append(tokenizer.reply(observations(turns, wording)[i], closed=True))
             sampled.append(False)
     tokens = np.concatenate(pieces).astype(np.int32)
-    mask = np.concatenate([np.full(len(piece), flag, np.uint8) for piece, flag in zip(pieces, sampled, strict=True)])
+    mask = np.concatenate(
+        [np.full(len(piece), flag, np.uint8) for piece, flag in zip(pieces, sampled, strict=True)]
+    )
     return Dialogue(tokens, mask)
 
 
 def dialogue_text(instruction: str, turns: Sequence[tuple[str, str]], wording: Wording) -> str:
     """The same dialogue as text, to train a tokenizer on."""
-    parts = ["user\n", wording.first_prompt(instruction, PROMPT_LINE), "\n"]
+    parts = ["user\n", wording.first_prompt(instruction, FIRST_SCREEN), "\n"]
     answers = responses([line for line, _ in turns])
     for answer, observation in zip(answers, [*observations(turns, wording), ""], strict=True):
         parts += ["assistant\n", answer, "\nuser\n", observation, "\n"]

@@ -73,7 +73,7 @@ async def _loop(
     sampling: SamplingParams,
 ) -> StopReason:
     start = time.monotonic()
-    prompt = tokenizer.first_prompt(wording.first_prompt(instruction, await terminal.screen()))
+    prompt = tokenizer.first_prompt(wording.first_prompt(instruction, await terminal.incremental()))
     claimed = False
     for index in range(limits.max_turns):
         if len(prompt) > limits.max_prompt_tokens:
@@ -109,14 +109,21 @@ async def _loop(
         )
         if confirmed:
             return StopReason.COMPLETED
-        closed = bool(len(call.completion_token_ids)) and int(call.completion_token_ids[-1]) == tokenizer.im_end
+        closed = (
+            bool(len(call.completion_token_ids)) and int(call.completion_token_ids[-1]) == tokenizer.im_end
+        )
         context = tokenizer.reply(reply, closed=closed)
         prompt = np.concatenate([prompt, call.completion_token_ids, context]).astype(np.int32)
     return StopReason.MAX_TURNS
 
 
 async def _call_model(
-    record: AgentRecord, trial_id: str, index: int, prompt: np.ndarray, generate: Generate, sampling: SamplingParams
+    record: AgentRecord,
+    trial_id: str,
+    index: int,
+    prompt: np.ndarray,
+    generate: Generate,
+    sampling: SamplingParams,
 ) -> ModelCall:
     parent = record.calls[-1] if record.calls else None
     # The last sampled token of the parent was never forwarded there, so its row is the first one asked for here.

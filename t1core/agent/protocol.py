@@ -40,7 +40,11 @@ def parse_response(text: str) -> Response:
     if tree is None:
         return Response(errors=("the response holds no valid JSON object",), repairs=tuple(repairs))
     errors = [f"missing field {name!r}" for name in ("analysis", "plan", "commands") if name not in tree]
-    errors += [f"{name!r} must be a string" for name in ("analysis", "plan") if not isinstance(tree.get(name, ""), str)]
+    errors += [
+        f"{name!r} must be a string"
+        for name in ("analysis", "plan")
+        if not isinstance(tree.get(name, ""), str)
+    ]
     commands = _commands(tree.get("commands", []), errors)
     complete = tree.get("task_complete", False)
     if isinstance(complete, str):
@@ -50,13 +54,15 @@ def parse_response(text: str) -> Response:
     return Response(commands, bool(complete), tree["analysis"], tree["plan"], (), tuple(repairs))
 
 
-def render_response(commands: tuple[Command, ...], *, analysis: str, plan: str, task_complete: bool = False) -> str:
+def render_response(
+    commands: tuple[Command, ...], *, analysis: str, plan: str, task_complete: bool = False
+) -> str:
     """The canonical form of a response: what demonstrations are written in."""
     tree: dict[str, Any] = {"analysis": analysis, "plan": plan}
     tree["commands"] = [{"keystrokes": item.keystrokes, "duration": item.duration_s} for item in commands]
     if task_complete:
         tree["task_complete"] = True
-    return json.dumps(tree, ensure_ascii=False)
+    return json.dumps(tree, ensure_ascii=False, separators=(",", ":"))
 
 
 def _load_object(text: str, repairs: list[str]) -> dict[str, Any] | None:
@@ -132,7 +138,11 @@ def _commands(items: Any, errors: list[str]) -> tuple[Command, ...]:
             errors.append(f"command {i} needs a string 'keystrokes'")
             continue
         duration = item.get("duration", DEFAULT_DURATION_S)
-        if isinstance(duration, bool) or not isinstance(duration, int | float) or not 0 <= duration < float("inf"):
+        if (
+            isinstance(duration, bool)
+            or not isinstance(duration, int | float)
+            or not 0 <= duration < float("inf")
+        ):
             duration = DEFAULT_DURATION_S
         commands.append(Command(item["keystrokes"], min(float(duration), MAX_DURATION_S)))
     return tuple(commands)

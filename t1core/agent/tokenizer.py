@@ -9,8 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+# A word is its own token wherever it stands, after a space, a slash or a quote, so that copying a name is repeating an id.
+# Punctuation keeps its neighbouring blanks; digits stand alone.
+_PIECES = Regex(r"[A-Za-z]+|[0-9]|[^\S\n]?[^A-Za-z0-9\s]+[^\S\n]?|\s")
 END_OF_TEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
 
@@ -23,7 +26,9 @@ class ChatTokenizer:
         ids = {name: tokenizer.token_to_id(name) for name in (END_OF_TEXT, IM_START, IM_END)}
         missing = [name for name, token_id in ids.items() if token_id is None]
         if missing:
-            raise ValueError(f"the tokenizer lacks the ChatML specials {', '.join(missing)}; use one that has them")
+            raise ValueError(
+                f"the tokenizer lacks the ChatML specials {', '.join(missing)}; use one that has them"
+            )
         self.im_start: int = ids[IM_START]
         self.im_end: int = ids[IM_END]
         self.end_of_text: int = ids[END_OF_TEXT]
@@ -60,7 +65,9 @@ class ChatTokenizer:
     def message(self, role: str, text: str) -> np.ndarray:
         """`<|im_start|>role\\ntext<|im_end|>\\n`."""
         head = self.encode(f"{role}\n")
-        return np.concatenate([[self.im_start], head, self.encode(text), [self.im_end], self._newline]).astype(np.int32)
+        return np.concatenate(
+            [[self.im_start], head, self.encode(text), [self.im_end], self._newline]
+        ).astype(np.int32)
 
     def generation_prompt(self) -> np.ndarray:
         """`<|im_start|>assistant\\n`."""
@@ -78,10 +85,13 @@ class ChatTokenizer:
 
 
 def train_tokenizer(texts: Iterable[str], directory: str | Path, *, vocab_size: int) -> ChatTokenizer:
-    """Train a byte-level BPE with single digits and the ChatML specials, and write `tokenizer.json`."""
+    """Train a byte-level BPE over words, digits and punctuation with the ChatML specials; write `tokenizer.json`."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Split(_PIECES, "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(

@@ -56,7 +56,13 @@ def prepare_pool(config: CampaignConfig, *, say: Say) -> Path:
     if tasks.pool:
         Pool.open(tasks.pool)
         return Path(tasks.pool).resolve()
-    target = _target("pool", tasks.pool_seed, tasks.tasks_per_family, config.evaluation.tasks_per_split, sources=_POOL_SOURCES)
+    target = _target(
+        "pool",
+        tasks.pool_seed,
+        tasks.tasks_per_family,
+        config.evaluation.tasks_per_split,
+        sources=_POOL_SOURCES,
+    )
     if not target.is_dir():
         say("generating the practice pool")
         generate_pool(
@@ -75,7 +81,9 @@ def prepare_actor(config: CampaignConfig, *, say: Say) -> Path:
     if model.actor_path:
         path = Path(model.actor_path)
         if not (path / "config.json").is_file():
-            raise ValueError(f"model.actor_path={model.actor_path!r} has no config.json: name a Hugging Face directory")
+            raise ValueError(
+                f"model.actor_path={model.actor_path!r} has no config.json: name a Hugging Face directory"
+            )
         return path.resolve()
     start = config.warm_start.model_dump(exclude={"critic_warmup_steps", "critic_warmup_batch"})
     shape = model.model_dump(exclude={"actor_path", "critic_path"})
@@ -104,7 +112,15 @@ def prepare_critic(config: CampaignConfig, *, actor: Path, say: Say) -> Path | N
         return path.resolve()
     steps, batch = config.warm_start.critic_warmup_steps, config.warm_start.critic_warmup_batch
     train = config.train.model_dump(mode="json")
-    target = _target("critic", actor.name, steps, batch, train, config.reward.model_dump(mode="json"), sources=("rl", "train"))
+    target = _target(
+        "critic",
+        actor.name,
+        steps,
+        batch,
+        train,
+        config.reward.model_dump(mode="json"),
+        sources=("rl", "train"),
+    )
     if not target.is_dir():
         from t1core.campaign.warm_start import critic_warmup
 

@@ -60,7 +60,9 @@ async def run_campaign(
         except BaseException as error:
             cause = _first_cause(error)
             log(f"failed: {type(cause).__name__}: {cause}")
-            run.record_failure(Failure(Boundary.OURS, type(cause).__name__, str(cause)[:2000]), step=run.status().step)
+            run.record_failure(
+                Failure(Boundary.OURS, type(cause).__name__, str(cause)[:2000]), step=run.status().step
+            )
             run.close(RunState.FAILED, error=f"{type(cause).__name__}: {cause}")
             if cause is error:
                 raise

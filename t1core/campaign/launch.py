@@ -3,6 +3,7 @@
 The process has its own session, so a notebook can be killed and run again without hurting it.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from t1core.campaign.campaign import new_run_name
 from t1core.config import CampaignConfig, load_config
 from t1core.store import Run
 
-# `t1 notebook` reads the process ids that its kernel launched from here, to end them when it is interrupted.
+# Path of a file in which a notebook's kernel notes what it launched, one JSON line each, for whoever executes it.
 LAUNCHES_ENV = "T1CORE_LAUNCHES"
 
 
@@ -79,6 +80,7 @@ def launch_or_attach(
     config = load_config(preset, overrides, seed=seed, name=name, run_root=run_root)
     living = _living_run(config)
     if living is not None:
+        _note(None, living)
         return LaunchedCampaign(living, _log_path(living), process=None)
     run_path = Path(config.run_root).resolve() / config.name / new_run_name(config)
     log_path = _log_path(run_path)
@@ -90,10 +92,20 @@ def launch_or_attach(
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
+    _note(process.pid, run_path)
+    return LaunchedCampaign(run_path, log_path, process=process)
+
+
+def read_launches(path: Path) -> list[tuple[int | None, Path]]:
+    """(process id, run directory) of what was launched; the id is None for a run that was only attached to."""
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    return [(entry["pid"], Path(entry["run"])) for entry in entries]
+
+
+def _note(pid: int | None, run_path: Path) -> None:
     if LAUNCHES_ENV in os.environ:
         with Path(os.environ[LAUNCHES_ENV]).open("a") as file:
-            file.write(f"{process.pid}\n")
-    return LaunchedCampaign(run_path, log_path, process=process)
+            file.write(json.dumps({"pid": pid, "run": str(run_path)}) + "\n")
 
 
 def _log_path(run_path: Path) -> Path:

@@ -14,7 +14,7 @@ from t1core.tasks.pool import Pool
 def check_machine(config: CampaignConfig) -> None:
     """Raise ValueError naming every way in which this machine falls short of the configuration."""
     cluster = config.cluster
-    problems = list(probe().problems)
+    problems = [f"{problem.what}; fix: {problem.fix}" for problem in probe().problems]
     free_mb = psutil.virtual_memory().available / 2**20
     if free_mb < cluster.min_free_memory_mb:
         problems.append(

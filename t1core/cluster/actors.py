@@ -43,12 +43,18 @@ class _Process:
 class EngineActor(_Process):
     """Hosts one inference engine."""
 
-    def __init__(self, *, model_path: str, dtype: str, weight_version: int, max_running: int, context: int) -> None:
+    def __init__(
+        self, *, model_path: str, dtype: str, weight_version: int, max_running: int, context: int
+    ) -> None:
         super().__init__()
         from t1core.rollout.embedded import EmbeddedEngine
 
         self._engine = EmbeddedEngine(
-            Path(model_path), dtype=dtype, weight_version=weight_version, max_running=max_running, max_context=context
+            Path(model_path),
+            dtype=dtype,
+            weight_version=weight_version,
+            max_running=max_running,
+            max_context=context,
         )
 
     async def ping(self) -> dict[str, Any]:

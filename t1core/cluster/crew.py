@@ -101,7 +101,9 @@ class Crew:
         await self.engine.call("pause_generation", "abort", deadline_s=self._deadline_s)
         quiesced = time.monotonic()
         dtype = self._config.rollout.engine_dtype
-        exports = await asyncio.gather(*(t.call("export_actor", dtype, deadline_s=None) for t in self.trainers))
+        exports = await asyncio.gather(
+            *(t.call("export_actor", dtype, deadline_s=None) for t in self.trainers)
+        )
         tensors, expected = exports[0]
         stored = await self.engine.call("update_weights", version, ray.put(tensors), deadline_s=None)
         transferred = time.monotonic()
@@ -122,17 +124,24 @@ class Crew:
 
     async def save_checkpoint(self, directory: Path) -> None:
         """Write weights and optimiser states of both roles."""
-        await asyncio.gather(*(t.call("save_checkpoint", str(directory), deadline_s=None) for t in self.trainers))
+        await asyncio.gather(
+            *(t.call("save_checkpoint", str(directory), deadline_s=None) for t in self.trainers)
+        )
 
     async def cpu_s(self) -> CpuSeconds:
         generate, (own, children), *train = await asyncio.gather(
-            *(part.call("cpu_s", deadline_s=self._deadline_s) for part in (self.engine, self.host, *self.trainers))
+            *(
+                part.call("cpu_s", deadline_s=self._deadline_s)
+                for part in (self.engine, self.host, *self.trainers)
+            )
         )
         return CpuSeconds(generate=generate, box=own + children, train=sum(train))
 
     async def memory_mb(self) -> dict[str, float]:
         """Resident memory by kind of part, MiB."""
-        sizes = await asyncio.gather(*(part.call("memory_mb", deadline_s=self._deadline_s) for part in self.parts))
+        sizes = await asyncio.gather(
+            *(part.call("memory_mb", deadline_s=self._deadline_s) for part in self.parts)
+        )
         return {"trainer": sum(sizes[:-2]), "engine": sizes[-2], "host": sizes[-1]}
 
     async def close(self) -> None:
@@ -143,7 +152,9 @@ class Crew:
 
 
 @contextlib.asynccontextmanager
-async def start_crew(config: CampaignConfig, *, actor_path: Path, critic_path: Path | None) -> AsyncIterator[Crew]:
+async def start_crew(
+    config: CampaignConfig, *, actor_path: Path, critic_path: Path | None
+) -> AsyncIterator[Crew]:
     """Start Ray and every part; end them all on leaving, however that happens."""
     shape = ModelShape.from_hf(actor_path)
     cluster, train = config.cluster, config.train
@@ -155,7 +166,10 @@ async def start_crew(config: CampaignConfig, *, actor_path: Path, critic_path: P
         )
         group = stack.enter_context(
             placement(
-                num_train_ranks=train.num_ranks, num_engines=1, cpus=cluster.num_cpus, timeout_s=cluster.control_deadline_s
+                num_train_ranks=train.num_ranks,
+                num_engines=1,
+                cpus=cluster.num_cpus,
+                timeout_s=cluster.control_deadline_s,
             )
         )
 
@@ -217,7 +231,10 @@ def train_settings(
         critic_path=str(critic_path) if critic_path else None,
         shape=shape,
         layout=Layout(
-            tp=train.tensor_parallel, pp=train.pipeline_parallel, cp=train.context_parallel, ep=train.expert_parallel
+            tp=train.tensor_parallel,
+            pp=train.pipeline_parallel,
+            cp=train.context_parallel,
+            ep=train.expert_parallel,
         ),
         precision=train.precision,
         actor_lr=train.actor.lr,
@@ -240,4 +257,3 @@ def train_settings(
         measure_free_routing=train.measure_free_routing,
         seed=config.seed,
     )
-

@@ -40,11 +40,13 @@ class RemoteEngine:
             raise EngineDead(f"the engine's process is gone: {error}"[:300]) from None
 
 
-async def make_runner(settings: dict[str, Any], engine: ray.actor.ActorHandle) -> tuple[TrialRunner, Any, Grader]:
+async def make_runner(
+    settings: dict[str, Any], engine: ray.actor.ActorHandle
+) -> tuple[TrialRunner, Any, Grader]:
     """Build a host from a resolved configuration, the model's directory and its number of experts."""
     config = CampaignConfig.model_validate(settings["config"])
     runtime = ensure_runtime()
-    sandbox = BubblewrapSandbox(runtime=runtime)
+    sandbox = BubblewrapSandbox()
     grader = Grader(runtime=runtime)
     await grader.start()
     remote = RemoteEngine(engine)

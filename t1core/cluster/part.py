@@ -36,7 +36,9 @@ class Part:
             raise PartDied(f"{self.name} died during {method}: {_first_line(error)}") from None
         except RayTaskError as error:
             cause = error.cause
-            raise (cause if isinstance(cause, Exception) else RuntimeError(f"{self.name}: {error}")) from error
+            raise (
+                cause if isinstance(cause, Exception) else RuntimeError(f"{self.name}: {error}")
+            ) from error
 
     def pid(self) -> int:
         """Process id of the part. Raises PartDied when it is gone, PartSilent after a minute."""

@@ -32,11 +32,15 @@ def ray_session(*, address: str, num_cpus: int, object_store_mb: int) -> Iterato
     """
     if ray.is_initialized():
         raise RuntimeError("this process already runs a Ray session; one campaign a process")
-    shared = {"logging_level": logging.ERROR, "log_to_driver": False, "runtime_env": {"env_vars": OFFLINE_ENV}}
+    shared = {
+        "logging_level": logging.ERROR,
+        "log_to_driver": False,
+        "runtime_env": {"env_vars": OFFLINE_ENV},
+    }
     if address:
         ray.init(address=address, namespace=None, **shared)
     else:
-        ray.init(
+        _start_local(
             num_cpus=num_cpus,
             object_store_memory=object_store_mb * 1024 * 1024,
             include_dashboard=False,
@@ -49,8 +53,24 @@ def ray_session(*, address: str, num_cpus: int, object_store_mb: int) -> Iterato
         ray.shutdown()
 
 
+def _start_local(**options: object) -> None:
+    """Start a private instance. Ray gives its own processes 15 s to come up, which a busy machine can miss: try again."""
+    for attempts_left in (2, 1, 0):
+        try:
+            ray.init(**options)
+            return
+        except Exception as error:  # Ray raises a bare Exception when its processes are late
+            ray.shutdown()
+            if attempts_left == 0:
+                raise RuntimeError(
+                    f"Ray did not start on this machine: {error}; is it short of CPU or memory?"
+                ) from error
+
+
 @contextlib.contextmanager
-def placement(*, num_train_ranks: int, num_engines: int, cpus: int, timeout_s: float) -> Iterator[PlacementGroup]:
+def placement(
+    *, num_train_ranks: int, num_engines: int, cpus: int, timeout_s: float
+) -> Iterator[PlacementGroup]:
     """Disjoint bundles: one a trainer rank, then one an engine. Trial hosts live beside the engines.
 
     Raises RuntimeError when the cluster does not hold them, naming what was asked and what there is.

@@ -17,7 +17,19 @@ from t1core.config.settings import (
 )
 
 __all__ = [
-    "AgentSettings", "CampaignConfig", "ClusterSettings", "EvaluationSettings", "ModelSettings", "OptimizerSettings",
-    "RewardSettings", "RolloutSettings", "SandboxSettings", "TaskSettings", "TrainSettings", "WarmStartSettings",
-    "list_presets", "load_config", "preset_path",
+    "AgentSettings",
+    "CampaignConfig",
+    "ClusterSettings",
+    "EvaluationSettings",
+    "ModelSettings",
+    "OptimizerSettings",
+    "RewardSettings",
+    "RolloutSettings",
+    "SandboxSettings",
+    "TaskSettings",
+    "TrainSettings",
+    "WarmStartSettings",
+    "list_presets",
+    "load_config",
+    "preset_path",
 ]

@@ -28,7 +28,9 @@ def preset_path(preset: str) -> Path:
         return path
     path = PRESETS / f"{preset}.toml"
     if not path.is_file():
-        raise ValueError(f"preset={preset!r} is not one of {', '.join(list_presets())}, nor a path ending in .toml")
+        raise ValueError(
+            f"preset={preset!r} is not one of {', '.join(list_presets())}, nor a path ending in .toml"
+        )
     return path
 
 
@@ -83,11 +85,14 @@ def _apply(tree: dict[str, Any], override: str) -> None:
 def _explain(item: Mapping[str, Any]) -> str:
     location = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(location, known_keys(), n=1, cutoff=0.5)
+        keys = known_keys()
+        sections = {key.rpartition(".")[0] for key in keys} - {""}
+        near = difflib.get_close_matches(location, [*keys, *sections], n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"{location}={item['input']!r}: unknown key{hint}"
     message = item["msg"].removeprefix("Value error, ")
-    return f"{location}={item['input']!r}: {message}" if location and not isinstance(item["input"], dict) else message
+    # A check over several fields names them itself; its input is the whole section.
+    return message if item["type"] == "value_error" else f"{location}={item['input']!r}: {message}"
 
 
 def known_keys(model: type[BaseModel] = CampaignConfig, prefix: str = "") -> list[str]:

@@ -20,7 +20,9 @@ def expected_staleness(step: int, *, num_critic_only_steps: int) -> int:
 
 def check_batch(batch: Batch, accepted: Sequence[TrialResult], *, version: int) -> None:
     """Sampled tokens are the trained tokens, one routing row a forwarded token, all sampled by `version`."""
-    sampled = np.concatenate([call.completion_token_ids for item in accepted for call in item.trajectory.calls])
+    sampled = np.concatenate(
+        [call.completion_token_ids for item in accepted for call in item.trajectory.calls]
+    )
     trained = batch.tokens[batch.loss_mask.astype(bool)]
     assert np.array_equal(sampled, trained), (
         f"step {batch.step}: {len(sampled)} tokens sampled, {len(trained)} in the loss region, and they differ"

@@ -107,10 +107,14 @@ async def _collect(campaign: Campaign, step: int, version: int, clock: StepClock
             tail=rollout_config.tail,
             max_retries=rollout_config.max_retries,
         )
-    campaign.run.record_trajectories([result.trajectory for result in rollout.results()], step=step)
+    campaign.run.record_trajectories(
+        [result.trajectory for result in rollout.results()], step=step, outcomes=rollout.outcomes()
+    )
     if not rollout.accepted:
         reasons = {str(item.trajectory.failure) for item in rollout.failed} or {"every trial was held back"}
-        raise RuntimeError(f"step {step}: none of {rollout.launched} trials is usable: {'; '.join(sorted(reasons))[:800]}")
+        raise RuntimeError(
+            f"step {step}: none of {rollout.launched} trials is usable: {'; '.join(sorted(reasons))[:800]}"
+        )
     rows = [row for result in rollout.accepted for row in result.rows]
     num_tests = [result.trajectory.num_tests for result in rollout.accepted for _ in result.rows]
     batch = Batch.from_rows(rows, step=step, num_tests=num_tests)

@@ -1,6 +1,8 @@
 """Metrics of a step: what became of its trials, how faithful their tokens are, where time and CPU went."""
 
 import contextlib
+import functools
+import operator
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from t1core.cluster import Publication
 from t1core.cluster.crew import CpuSeconds
 from t1core.records import Batch
 from t1core.rollout.skim import StepRollout
-from t1core.tito.audit import audit_rows
+from t1core.tito import audit
 
 
 class StepClock:
@@ -100,7 +102,14 @@ def _counts(prefix: str, values: list[str]) -> dict[str, float]:
 
 
 def _audit(rollout: StepRollout) -> dict[str, float]:
-    """Independent audit of every row against what the engine sampled; drift in the loss region must be 0."""
-    audit = audit_rows((item.trajectory.calls, item.rows) for item in rollout.accepted)
-    assert audit.drift_frac == 0.0, f"tokens in the loss region drifted: {audit}"
-    return audit.metrics()
+    """Independent audit of every row against what the engine sampled; anything found stops the run."""
+    audits = [audit(item.trajectory.calls, item.rows) for item in rollout.accepted]
+    total = functools.reduce(operator.add, audits)
+    assert not total.problems and total.drift_frac == 0.0, f"the token audit found {total.problems[:3]}"
+    positions = total.num_aligned + total.num_retokenised + total.num_placeholder
+    fractions = {f"tito/relation/{relation}": share for relation, share in total.relation_fracs.items()}
+    return fractions | {
+        "tito/delivered_token_frac": total.delivered_token_frac,
+        "tito/drift_frac": total.drift_frac,
+        "tito/placeholder_frac": total.num_placeholder / positions,
+    }

@@ -11,8 +11,9 @@ from t1core.tasks.pool import Pool
 def step_specs(config: CampaignConfig, pool: Pool, *, step: int) -> list[TrialSpec]:
     """The trials of a step, `over_sampling_batch_size` of them; epochs follow on one another without a gap."""
     count = config.rollout.over_sampling_batch_size
-    entries = pool.draw("train", seed=config.seed if config.tasks.shuffle else None, start=step * count, number=count)
-    tasks = [pool.task(entry) for entry in entries]
+    tasks = pool.stretch(
+        "train", seed=config.seed, start=step * count, count=count, shuffle=config.tasks.shuffle
+    )
     return [
         TrialSpec(
             trial_id=f"s{step:04d}-{i:03d}",

@@ -8,7 +8,23 @@ from t1core.records.task import Task
 from t1core.records.trial import Boundary, Failure, StopReason, Trajectory, Turn
 
 __all__ = [
-    "CAPTURE_SCHEMA_VERSION", "Batch", "Boundary", "Failure", "Generation", "Grade", "ModelCall", "PrefixRelation",
-    "RewardSource", "RowStatus", "SamplingParams", "StopReason", "Task", "TestResult", "TestStatus", "Trajectory",
-    "TrainingRow", "Turn", "TurnSpan",
+    "CAPTURE_SCHEMA_VERSION",
+    "Batch",
+    "Boundary",
+    "Failure",
+    "Generation",
+    "Grade",
+    "ModelCall",
+    "PrefixRelation",
+    "RewardSource",
+    "RowStatus",
+    "SamplingParams",
+    "StopReason",
+    "Task",
+    "TestResult",
+    "TestStatus",
+    "TrainingRow",
+    "Trajectory",
+    "Turn",
+    "TurnSpan",
 ]

@@ -58,7 +58,9 @@ class Batch:
             loss_mask=np.concatenate([row.loss_mask for row in rows]),
             rollout_log_probs=np.concatenate([row.rollout_log_probs for row in rows]),
             weight_versions=np.concatenate([row.weight_versions for row in rows]),
-            routed_experts=np.concatenate([row.rollout_routed_experts for row in rows]) if with_routes.pop() else None,
+            routed_experts=np.concatenate([row.rollout_routed_experts for row in rows])
+            if with_routes.pop()
+            else None,
             rewards=np.array([row.reward for row in rows], dtype=np.float32),
             num_tests=np.array(num_tests, dtype=np.int32),
         )

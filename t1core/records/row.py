@@ -58,7 +58,9 @@ class TrainingRow:
         assert self.loss_mask.shape == self.rollout_log_probs.shape == self.weight_versions.shape == (n,)
         if self.rollout_routed_experts is not None:
             rows = len(self.rollout_routed_experts)
-            assert rows == n - 1, f"rollout {self.rollout_id}: {rows} routing rows for {n} tokens, expected {n - 1}"
+            assert rows == n - 1, (
+                f"rollout {self.rollout_id}: {rows} routing rows for {n} tokens, expected {n - 1}"
+            )
 
     @property
     def num_loss_tokens(self) -> int:

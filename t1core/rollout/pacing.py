@@ -11,7 +11,9 @@ class Pacer:
     Each caller reserves the next free slot under no lock but the event loop's own, so use one pacer a loop.
     """
 
-    def __init__(self, rate_per_s: float, *, burst: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, rate_per_s: float, *, burst: int = 1, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         if not rate_per_s > 0:
             raise ValueError(f"rate_per_s={rate_per_s}: a pacer needs a positive rate")
         self._interval_s = 1.0 / rate_per_s

@@ -28,6 +28,17 @@ class StepRollout:
     failed: list[TrialResult] = field(default_factory=list)
     rollout_s: float = 0.0
 
+    def outcomes(self) -> dict[str, str]:
+        """What became of each launched trial, by id: accepted, surplus, quarantined, cut or failed."""
+        kinds = {
+            "accepted": self.accepted,
+            "surplus": self.surplus,
+            "quarantined": self.unusable,
+            "cut": self.cut,
+            "failed": self.failed,
+        }
+        return {item.trajectory.trial_id: kind for kind, items in kinds.items() for item in items}
+
     def results(self) -> list[TrialResult]:
         """Every launched trial once."""
         return [*self.accepted, *self.surplus, *self.unusable, *self.cut, *self.failed]

@@ -19,13 +19,27 @@ from t1core.agent.context import AgentLimits
 from t1core.agent.loop import AgentRecord, Generate, GenerationAborted, run_agent
 from t1core.agent.prompt import Wording
 from t1core.agent.tokenizer import ChatTokenizer
-from t1core.records import Boundary, Failure, Grade, SamplingParams, StopReason, Task, Trajectory, TrainingRow
+from t1core.records import (
+    Boundary,
+    Failure,
+    Grade,
+    RowStatus,
+    SamplingParams,
+    StopReason,
+    Task,
+    TrainingRow,
+    Trajectory,
+)
 from t1core.rollout.engine import EngineDead, EngineRefused
 from t1core.rollout.pacing import Pacer
-from t1core.routing import MissingRoutes
-from t1core.sandbox.sandbox import Box, BoxSpec, Sandbox, SandboxError
-from t1core.tito.assemble import assemble
-from t1core.verifier.grader import Grader, VerifierError
+from t1core.routing import MissingRoutes, validate
+from t1core.sandbox.sandbox import Box, BoxDied, BoxSpec, BoxTimeout, Sandbox, SandboxUnavailable
+from t1core.tito import assemble
+from t1core.verifier.grader import Grader
+
+
+class Ungraded(RuntimeError):
+    """The verifier could not grade a trial through no fault of the agent."""
 
 
 @dataclass(frozen=True)
@@ -104,75 +118,73 @@ class TrialRunner:
 
     async def run(self, spec: TrialSpec) -> TrialResult:
         """Run one trial to its end. Raises only `MissingRoutes`, and cancellation that was not a cut."""
-        task = asyncio.create_task(self._run(spec), name=spec.trial_id)
-        self._live[spec.trial_id] = task
-        try:
-            return await task
-        finally:
-            self._live.pop(spec.trial_id, None)
-            self._cut.discard(spec.trial_id)
-
-    async def cut(self, trial_ids: list[str]) -> None:
-        """End these trials now; each still returns its record, with stop reason CUT."""
-        tasks = [self._live[trial_id] for trial_id in trial_ids if trial_id in self._live]
-        self._cut.update(trial_ids)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _run(self, spec: TrialSpec) -> TrialResult:
         trial = _Trial(spec)
-        box: Box | None = None
+        if spec.trial_id in self._cut:  # cut while it was on its way here
+            self._cut.discard(spec.trial_id)
+            return trial.cut()
+        work = self._live[spec.trial_id] = asyncio.create_task(self._work(trial), name=spec.trial_id)
         try:
-            await self._pacer.take()
-            with trial.timed("open", Boundary.SANDBOX):
-                box = await self._sandbox.open(self._box_spec(spec))
-                terminal = await box.terminal()
-            with trial.timed("agent", Boundary.AGENT):
-                await run_agent(
-                    trial.record,
-                    trial_id=spec.trial_id,
-                    instruction=spec.task.instruction,
-                    terminal=terminal,
-                    generate=self._generate,
-                    tokenizer=self._tokenizer,
-                    wording=self._wording,
-                    limits=self._limits,
-                    sampling=SamplingParams(
-                        max_new_tokens=self._limits.max_new_tokens,
-                        temperature=spec.temperature,
-                        stop_token_ids=self._tokenizer.stop_token_ids,
-                        sampling_seed=spec.sampling_seed,
-                    ),
-                )
-            with trial.timed("grade", Boundary.VERIFIER):
-                trial.grade = await self._grade(spec.task, box)
-            with trial.timed("assemble", Boundary.OURS):
-                rows = self._assemble(trial)
-            return trial.result(rows)
+            return trial.result(await work)
         except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if spec.trial_id not in self._cut or current is None:
+            if spec.trial_id not in self._cut:
                 raise
-            current.uncancel()
-            trial.record.stop_reason = StopReason.CUT
-            return trial.result(())
+            return trial.cut()
         except MissingRoutes:
             raise
         except Exception as error:
             trial.fail(error)
             return trial.result(())
         finally:
-            await asyncio.shield(self._release(spec, box, trial.record.pending_call_id))
+            # From here on a cut finds nothing to cancel, so what was opened is always released.
+            del self._live[spec.trial_id]
+            self._cut.discard(spec.trial_id)
+            await self._release(trial)
 
-    async def _release(self, spec: TrialSpec, box: Box | None, pending: str | None) -> None:
+    async def cut(self, trial_ids: list[str]) -> None:
+        """End these trials now, also such as have not arrived yet; each returns its record, with stop reason CUT."""
+        self._cut.update(trial_ids)
+        for trial_id in trial_ids:
+            if trial_id in self._live:
+                self._live[trial_id].cancel()
+
+    async def _work(self, trial: "_Trial") -> tuple[TrainingRow, ...]:
+        spec = trial.spec
+        await self._pacer.take()
+        with trial.timed("open", Boundary.SANDBOX):
+            trial.box = await self._sandbox.open(self._box_spec(spec))
+            terminal = await trial.box.terminal()
+        with trial.timed("agent", Boundary.AGENT):
+            await run_agent(
+                trial.record,
+                trial_id=spec.trial_id,
+                instruction=spec.task.instruction,
+                terminal=terminal,
+                generate=self._generate,
+                tokenizer=self._tokenizer,
+                wording=self._wording,
+                limits=self._limits,
+                sampling=SamplingParams(
+                    max_new_tokens=self._limits.max_new_tokens,
+                    temperature=spec.temperature,
+                    stop_token_ids=self._tokenizer.stop_token_ids,
+                    sampling_seed=spec.sampling_seed,
+                ),
+            )
+        with trial.timed("grade", Boundary.VERIFIER):
+            trial.grade = await self._grade(spec.task, trial.box)
+        if trial.grade.reward is None:
+            raise Ungraded(", ".join(trial.grade.flags) or "the grader gave no reward")
+        with trial.timed("assemble", Boundary.OURS):
+            return self._assemble(trial)
+
+    async def _release(self, trial: "_Trial") -> None:
         with contextlib.suppress(EngineDead):  # a dead engine is reported by the trial itself
-            if pending is not None:
-                await self._abort_request(pending)
-            await self._release_session(spec.trial_id)
-        if box is not None:
-            with contextlib.suppress(SandboxError):  # a box that died is already closed
-                await box.close()
+            if trial.record.pending_call_id is not None:
+                await self._abort_request(trial.record.pending_call_id)
+            await self._release_session(trial.spec.trial_id)
+        if trial.box is not None:
+            with contextlib.suppress(BoxDied, BoxTimeout):  # a box that died is already closed
+                await trial.box.close()
 
     def _box_spec(self, spec: TrialSpec) -> BoxSpec:
         return BoxSpec(
@@ -185,29 +197,41 @@ class TrialRunner:
 
     async def _grade(self, task: Task, box: Box) -> Grade:
         layer = await box.snapshot()
-        with tempfile.TemporaryDirectory(prefix="t1-grade-") as attempt:
-            return await self._grader.grade(
-                task,
-                layer,
-                attempt_dir=Path(attempt),
-                kind=self._reward.kind,
-                scale=self._reward.scale,
-                subtract_nop=self._reward.subtract_nop,
-            )
+        try:
+            with tempfile.TemporaryDirectory(prefix="t1-grade-") as attempt:
+                return await self._grader.grade(
+                    task,
+                    layer,
+                    attempt_dir=Path(attempt),
+                    kind=self._reward.kind,
+                    scale=self._reward.scale,
+                    subtract_nop=self._reward.subtract_nop,
+                )
+        finally:
+            layer.close()
 
     def _assemble(self, trial: "_Trial") -> tuple[TrainingRow, ...]:
         grade = trial.grade
-        if grade is None or grade.reward is None or not trial.record.calls:
+        assert grade is not None and grade.reward is not None
+        if not trial.record.calls:
             return ()
-        return tuple(
-            assemble(
-                trial.record.calls,
-                reward=grade.reward,
-                stop_reason=trial.record.stop_reason,
-                num_experts=self._num_experts,
-                text_of=self._tokenizer.decode,
-            )
+        finished = trial.record.stop_reason is StopReason.COMPLETED
+        rows = assemble(
+            trial.record.calls,
+            reward=grade.reward,
+            status=RowStatus.COMPLETED if finished else RowStatus.TRUNCATED,
+            text_of=self._tokenizer.decode,
         )
+        for row in rows:
+            if row.rollout_routed_experts is None:
+                raise MissingRoutes(f"trial {trial.spec.trial_id}: the engine returned no routes")
+            try:
+                validate(
+                    row.rollout_routed_experts, num_tokens=len(row.tokens), num_experts=self._num_experts
+                )
+            except ValueError as error:
+                raise MissingRoutes(f"trial {trial.spec.trial_id}: {error}") from error
+        return rows
 
 
 class _Trial:
@@ -216,6 +240,7 @@ class _Trial:
     def __init__(self, spec: TrialSpec) -> None:
         self.spec = spec
         self.record = AgentRecord()
+        self.box: Box | None = None
         self.grade: Grade | None = None
         self.failure: Failure | None = None
         self.timings_s: dict[str, float] = {}
@@ -234,9 +259,9 @@ class _Trial:
     def fail(self, error: Exception) -> None:
         if isinstance(error, EngineDead | EngineRefused | GenerationAborted):
             boundary = Boundary.ENGINE
-        elif isinstance(error, SandboxError):
+        elif isinstance(error, SandboxUnavailable | BoxDied | BoxTimeout):
             boundary = Boundary.SANDBOX
-        elif isinstance(error, VerifierError):
+        elif isinstance(error, Ungraded):
             boundary = Boundary.VERIFIER
         else:
             boundary = Boundary.OURS
@@ -244,6 +269,11 @@ class _Trial:
         where = f"{self.boundary}: " if boundary is Boundary.OURS else ""
         self.failure = Failure(boundary, type(error).__name__, f"{where}{error}"[:2000], retryable)
         self.record.stop_reason = StopReason.FAILED
+
+    def cut(self) -> TrialResult:
+        self.record.stop_reason = StopReason.CUT
+        self.grade = None
+        return self.result(())
 
     def result(self, rows: tuple[TrainingRow, ...]) -> TrialResult:
         spec, record = self.spec, self.record

@@ -1,0 +1,39 @@
+"""Tidy frames from a run's frames: every number that a figure or a table shows. Imports neither torch nor
+ray.
+"""
+
+from t1core.analysis.behaviour import family_table, stop_reasons, turns_by_step
+from t1core.analysis.checks import Check, assert_holds, check_run
+from t1core.analysis.compare import RunFrames, compare_runs, over_runs, reward_curves
+from t1core.analysis.cost import cpu_budget, time_split
+from t1core.analysis.critic import explained_variance
+from t1core.analysis.gap import logprob_gap
+from t1core.analysis.heldout import heldout_gain
+from t1core.analysis.interval import Interval, mean_interval, welch_interval
+from t1core.analysis.learning import QuarterGain, quarter_gain, reward_curve
+from t1core.analysis.pick import pick_trials
+
+__all__ = [
+    "Check",
+    "Interval",
+    "QuarterGain",
+    "RunFrames",
+    "assert_holds",
+    "check_run",
+    "compare_runs",
+    "cpu_budget",
+    "explained_variance",
+    "family_table",
+    "heldout_gain",
+    "logprob_gap",
+    "mean_interval",
+    "over_runs",
+    "pick_trials",
+    "quarter_gain",
+    "reward_curve",
+    "reward_curves",
+    "stop_reasons",
+    "time_split",
+    "turns_by_step",
+    "welch_interval",
+]

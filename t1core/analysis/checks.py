@@ -1,0 +1,117 @@
+"""What must hold in every run, checked from what it stored: the last cell of a campaign's notebook."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+_FATES = ("accepted", "surplus", "quarantined", "cut", "failed")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One claim about a run, whether it holds, and the numbers that say so."""
+
+    claim: str
+    holds: bool
+    evidence: str
+
+
+def check_run(metrics: pd.DataFrame, *, trials: pd.DataFrame, num_critic_only_steps: int) -> list[Check]:
+    """The checks of one run. `metrics` is the wide training frame, `trials` every stored trial."""
+    trained = metrics[metrics["train/tokens"].notna()] if "train/tokens" in metrics else metrics.iloc[:0]
+    checks = [Check("the run trained", len(trained) > 0, f"{len(trained)} steps trained")]
+    if not len(trained):
+        return checks
+    # A step without a trainable token takes no optimiser step, and what only such a step defines is NaN there.
+    stepped = trained[trained["train/skipped"] != 1.0] if "train/skipped" in trained else trained
+    return [
+        *checks,
+        _constant(trained, "tito/drift_frac", 0.0, "sampled tokens are the trained tokens (drift exactly 0)"),
+        _constant(
+            trained, "tito/delivered_token_frac", 1.0, "every sampled token of a trained trial got a loss"
+        ),
+        _constant(trained, "routing/missing", 0.0, "no training row lacks its routes"),
+        _constant(stepped, "logprob_gap/nonfinite", 0.0, "every loss token has a finite log-prob"),
+        _routing_rows(trained),
+        _staleness(stepped, num_critic_only_steps),
+        _accounting(trained, trials),
+        _explained_variance(stepped),
+    ]
+
+
+def assert_holds(checks: Sequence[Check]) -> None:
+    """Print every check; AssertionError naming those that don't hold."""
+    for check in checks:
+        print(f"{'holds ' if check.holds else 'BROKEN'}  {check.claim}: {check.evidence}")
+    broken = [check for check in checks if not check.holds]
+    assert not broken, "; ".join(f"{check.claim}: {check.evidence}" for check in broken)
+
+
+def _constant(metrics: pd.DataFrame, name: str, expected: float, claim: str) -> Check:
+    if name not in metrics:
+        return Check(claim, False, f"{name} was not recorded")
+    wrong = metrics.index[~(metrics[name] == expected)]
+    return Check(claim, not len(wrong), _where(wrong, len(metrics), name, f"{expected:g}"))
+
+
+def _routing_rows(metrics: pd.DataFrame) -> Check:
+    """Each training row has one route fewer than tokens; with one row a trial, rows are accepted trials."""
+    claim = "routing rows = tokens - 1 in every training row"
+    split = metrics.get("tito/relation/split", pd.Series(0.0, index=metrics.index)).fillna(0.0)
+    whole = metrics[split == 0]
+    if not {"routing/rows", "rollout/accepted"} <= set(metrics):
+        return Check(claim, False, "routing/rows or rollout/accepted was not recorded")
+    rows = whole["train/tokens"] - whole["routing/rows"]
+    wrong = whole.index[rows != whole["rollout/accepted"]]
+    return Check(
+        claim, not len(wrong), _where(wrong, len(whole), "tokens - routing rows", "the number of rows")
+    )
+
+
+def _staleness(metrics: pd.DataFrame, num_critic_only_steps: int) -> Check:
+    claim = "staleness is exactly 1, and 0 until the actor's first update is published"
+    if not {"staleness/mean", "staleness/max"} <= set(metrics):
+        return Check(claim, False, "staleness was not recorded")
+    expected = (metrics.index.to_numpy() > num_critic_only_steps).astype(float)
+    right = (metrics["staleness/mean"] == expected) & (metrics["staleness/max"] == expected)
+    wrong = metrics.index[~right]
+    return Check(claim, not len(wrong), _where(wrong, len(metrics), "staleness", "as the schedule says"))
+
+
+def _accounting(metrics: pd.DataFrame, trials: pd.DataFrame) -> Check:
+    claim = "every launched trial is accounted for"
+    counted = metrics.reindex(columns=[f"rollout/{fate}" for fate in _FATES]).fillna(0.0).sum(axis=1)
+    training = trials[trials["kind"] == "train"]
+    stored = training.groupby("step").size().reindex(metrics.index, fill_value=0)
+    launched = metrics["rollout/launched"]
+    fates = pd.crosstab(training["step"], training["outcome"]).reindex(
+        index=metrics.index, columns=list(_FATES), fill_value=0
+    )
+    recorded = metrics.reindex(columns=[f"rollout/{fate}" for fate in _FATES]).fillna(0.0)
+    same = (fates.to_numpy() == recorded.to_numpy()).all(axis=1)
+    wrong = metrics.index[(launched != counted) | (launched != stored) | ~same]
+    totals = ", ".join(f"{int(recorded[f'rollout/{fate}'].sum())} {fate}" for fate in _FATES)
+    if len(wrong):
+        return Check(claim, False, f"steps {_some(wrong)}: launched, counted and stored trials differ")
+    return Check(claim, True, f"{int(launched.sum())} launched = {totals}; all stored")
+
+
+def _explained_variance(metrics: pd.DataFrame) -> Check:
+    claim = "explained variance is finite wherever returns vary"
+    if not {"critic/explained_variance", "reward/std"} <= set(metrics):
+        return Check(claim, False, "critic/explained_variance or reward/std was not recorded")
+    varying = metrics[metrics["reward/std"] > 0]
+    wrong = varying.index[~np.isfinite(varying["critic/explained_variance"])]
+    return Check(claim, not len(wrong), _where(wrong, len(varying), "explained variance", "finite"))
+
+
+def _where(wrong: pd.Index, steps: int, what: str, expected: str) -> str:
+    if len(wrong):
+        return f"{what} is not {expected} in {len(wrong)} of {steps} steps: {_some(wrong)}"
+    return f"{what} is {expected} in all {steps} steps"
+
+
+def _some(steps: pd.Index) -> str:
+    return ", ".join(map(str, steps[:5])) + (", ..." if len(steps) > 5 else "")

@@ -1,0 +1,1 @@
+"""Campaigns: launched as processes of their own, driven and read through notebooks."""

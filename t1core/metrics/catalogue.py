@@ -1,0 +1,261 @@
+"""The catalogue: every metric that a run may record, with its unit, reducer, meaning and healthy look."""
+
+from t1core.metrics.metric import Metric, Reducer
+from t1core.records import Boundary, PrefixRelation, RewardSource, StopReason
+
+MEAN, SUM, MAX, SAME = Reducer.MEAN, Reducer.SUM, Reducer.MAX, Reducer.SAME
+
+ACTOR = (
+    Metric(
+        "actor/loss",
+        "reward",
+        SAME,
+        "clipped policy loss over the global batch",
+        "small; its sign says little",
+    ),
+    Metric("actor/clip_frac", "fraction", MEAN, "loss tokens where the clip was active", "below 0.1"),
+    Metric("actor/ratio_mean", "ratio", MEAN, "mean of new to behaviour probability", "within 0.01 of 1"),
+    Metric("actor/ratio_max", "ratio", MAX, "largest new-to-behaviour ratio", "single digits"),
+    Metric("actor/grad_norm", "norm", SAME, "gradient norm before clipping", "steady, no spikes"),
+    Metric(
+        "actor/entropy",
+        "nats",
+        MEAN,
+        "entropy of the policy at loss tokens, logged only",
+        "falls slowly, not to 0",
+    ),
+    Metric("actor/kl_behaviour", "nats", MEAN, "k3 estimate of KL(behaviour, new policy)", "below 0.01"),
+    Metric(
+        "actor/lr", "1", SAME, "actor learning rate of this step", "as configured; 0 in critic-only steps"
+    ),
+)
+
+CRITIC = (
+    Metric("critic/loss", "reward^2", SAME, "clipped value loss over the global batch", "falls, then steady"),
+    Metric("critic/clip_frac", "fraction", MEAN, "loss tokens where the value clip was active", "below 0.2"),
+    Metric("critic/grad_norm", "norm", SAME, "gradient norm before clipping", "steady, no spikes"),
+    Metric(
+        "critic/explained_variance",
+        "1",
+        SAME,
+        "1 - Var(return - V_old) / Var(return), from global moments; NaN where returns don't vary",
+        "above 0.3, and above the num_tests baseline",
+        ("critic/vf_explained_var",),
+    ),
+    Metric(
+        "critic/ev_num_tests_baseline",
+        "1",
+        SAME,
+        "explained variance of a predictor that knows only the task's number of tests",
+        "below critic/explained_variance",
+    ),
+    Metric(
+        "critic/r2", "1", SAME, "1 - mean squared error / Var(return): punishes bias too", "close to the EV"
+    ),
+    Metric("critic/value_bias", "reward", SAME, "mean of V_old - return", "around 0"),
+    Metric(
+        "critic/ev_quartile/<q>",
+        "1",
+        SAME,
+        "explained variance within one quarter of each response, 1 the earliest",
+        "rises from quarter 1 to 4",
+        choices=("1", "2", "3", "4"),
+    ),
+    Metric("critic/lr", "1", SAME, "critic learning rate of this step", "as configured"),
+)
+
+
+def _gap(area: str, of: str, good: str, alias: tuple[str, ...] = ()) -> tuple[Metric, ...]:
+    return (
+        Metric(f"{area}/mean", "nats", MEAN, f"trainer minus rollout log-prob, signed, {of}", "around 0"),
+        Metric(f"{area}/abs_mean", "nats", MEAN, f"mean absolute log-prob gap, {of}", good, alias),
+        Metric(f"{area}/abs_max", "nats", MAX, f"largest absolute log-prob gap, {of}", "single digits"),
+        Metric(f"{area}/k3", "nats", MEAN, f"k3 estimate of KL(rollout, trainer), {of}", "below 0.01"),
+        Metric(
+            f"{area}/prob_abs_mean",
+            "probability",
+            MEAN,
+            f"mean absolute difference of probabilities, {of}",
+            good,
+        ),
+        Metric(f"{area}/nonfinite", "tokens", SUM, f"loss tokens with a NaN or infinite log-prob, {of}", "0"),
+    )
+
+
+GAP = (
+    *_gap(
+        "logprob_gap",
+        "routes as configured",
+        "about 0.01, flat; a rise is the first sign of trouble",
+        ("train/train_rollout_logprob_abs_diff",),
+    ),
+    *_gap("logprob_gap_free", "trainer routing freely (no replay)", "larger than with replay"),
+)
+
+TRAIN = (
+    Metric(
+        "staleness/mean", "versions", MEAN, "weight versions between sampling and this update", "1 (0 first)"
+    ),
+    Metric("staleness/max", "versions", MAX, "the same, of the oldest token", "1 in one-step mode"),
+    Metric("train/tokens", "tokens", SUM, "tokens trained on, prompts included", "steady"),
+    Metric("train/loss_tokens", "tokens", SUM, "tokens with a loss (sampled by the policy)", "steady"),
+    Metric("train/micro_batches", "count", SUM, "micro-batches of one pass", "few: packing works"),
+    Metric("train/skipped", "count", SAME, "1 when no optimiser step was taken (no usable row)", "0"),
+)
+
+REWARD = (
+    Metric("reward/mean", "reward", MEAN, "mean reward over accepted trials", "rises"),
+    Metric("reward/std", "reward", SAME, "standard deviation of the reward over accepted trials", "not 0"),
+    Metric("reward/max", "reward", MAX, "largest reward among accepted trials", "more than the mean"),
+    Metric("reward/solved_frac", "fraction", MEAN, "accepted trials that passed every test", "rises"),
+    Metric(
+        "reward/passed_frac", "fraction", MEAN, "tests passed over tests expected, accepted trials", "rises"
+    ),
+    Metric(
+        "reward/source/<source>",
+        "trials",
+        SUM,
+        "graded trials by where their reward came from",
+        "ctrf almost everywhere",
+        choices=tuple(RewardSource),
+    ),
+)
+
+ROLLOUT = (
+    Metric(
+        "rollout/launched",
+        "trials",
+        SUM,
+        "trials launched this step",
+        "accepted + surplus + cut + failed + quarantined",
+    ),
+    Metric("rollout/accepted", "trials", SUM, "trials that make the training batch", "the batch size"),
+    Metric(
+        "rollout/cut", "trials", SUM, "trials cancelled as the step's tail", "launched minus the batch size"
+    ),
+    Metric(
+        "rollout/surplus",
+        "trials",
+        SUM,
+        "graded trials that finished after the batch was full",
+        "0 with tail=cut",
+    ),
+    Metric("rollout/failed", "trials", SUM, "trials that something other than the model broke", "0"),
+    Metric(
+        "rollout/quarantined", "trials", SUM, "graded trials held back as suspicious", "0, or few and read"
+    ),
+    Metric("rollout/turns_mean", "turns", MEAN, "turns of an accepted trial", "depends on the tasks"),
+    Metric(
+        "rollout/response_tokens_mean", "tokens", MEAN, "sampled tokens of an accepted trial", "no runaway"
+    ),
+    Metric(
+        "rollout/prompt_tokens_mean",
+        "tokens",
+        MEAN,
+        "tokens of an accepted trial that it was given",
+        "steady",
+    ),
+    Metric(
+        "rollout/parse_error_frac", "fraction", MEAN, "turns whose answer didn't parse", "falls towards 0"
+    ),
+    Metric("rollout/generated_tokens_per_s", "tokens/s", SAME, "sampled tokens over rollout time", "steady"),
+    Metric(
+        "rollout/stop/<reason>",
+        "trials",
+        SUM,
+        "launched trials by why they ended",
+        "completed leads",
+        choices=tuple(StopReason),
+    ),
+    Metric(
+        "rollout/failure/<boundary>",
+        "trials",
+        SUM,
+        "failed trials by the part that broke",
+        "0",
+        choices=tuple(Boundary),
+    ),
+    Metric("rollout/family/<family>/launched", "trials", SUM, "launched trials of one family", "as sampled"),
+    Metric(
+        "rollout/family/<family>/accepted",
+        "trials",
+        SUM,
+        "accepted trials of one family",
+        "same share as launched",
+    ),
+    Metric("rollout/family/<family>/reward_mean", "reward", MEAN, "mean reward of one family", "rises"),
+)
+
+FIDELITY = (
+    Metric(
+        "tito/relation/<relation>",
+        "fraction",
+        MEAN,
+        "turns by how their prompt continues the tokens before it",
+        "strict 1.0 with our own agent",
+        choices=tuple(PrefixRelation),
+    ),
+    Metric("tito/delivered_token_frac", "fraction", MEAN, "sampled tokens that reached the loss", "1.0"),
+    Metric("tito/drift_frac", "fraction", MEAN, "loss tokens that differ from what was sampled", "exactly 0"),
+    Metric("tito/placeholder_frac", "fraction", MEAN, "tokens that stand in for something lost", "0"),
+    Metric(
+        "routing/rows", "rows", SUM, "routing rows replayed, tokens - 1 a training row", "tokens minus rows"
+    ),
+    Metric("routing/missing", "rows", SUM, "training rows without a recorded route", "0"),
+)
+
+_PHASES = {
+    "step": "one whole step",
+    "rollout": "the rollout side of the step",
+    "train": "the training side of the step",
+    "barrier": "everything between the two sides and the next step",
+    "publish": "handing the new weights to every engine",
+    "evaluate": "held-out evaluation",
+    "quiesce": "waiting for generation to stop",
+    "transfer": "moving weights or batches between processes",
+    "verify": "checking what was published",
+}
+TIME = tuple(
+    Metric(f"time/{phase}_s", "s", MAX, f"wall time of {meaning}", "steady")
+    for phase, meaning in _PHASES.items()
+)
+
+_CPU = {
+    "generate": "sampling in the engines",
+    "box": "sandboxes and what the agent ran in them",
+    "grade": "grading",
+    "train": "actor and critic passes",
+    "driver": "the driver and trial host",
+}
+CPU = tuple(
+    Metric(f"cpu/{part}_s", "CPU s", SUM, f"processor time of {meaning}", "steady")
+    for part, meaning in _CPU.items()
+)
+
+EVAL = (
+    Metric("eval/<split>/solved_frac", "fraction", MEAN, "held-out trials that passed every test", "rises"),
+    Metric("eval/<split>/reward_mean", "reward", MEAN, "mean held-out reward", "rises"),
+    Metric(
+        "eval/<split>/passed_frac", "fraction", MEAN, "held-out tests passed over tests expected", "rises"
+    ),
+    Metric("eval/<split>/count", "trials", SUM, "held-out trials graded", "the split's size"),
+)
+
+MEMORY = tuple(
+    Metric(f"memory/{part}_mb", "MB", MAX, f"peak resident memory of the {part}", "flat after a few steps")
+    for part in ("driver", "trainer", "engine", "host")
+)
+
+CATALOGUE: tuple[Metric, ...] = (
+    *ACTOR,
+    *CRITIC,
+    *GAP,
+    *TRAIN,
+    *REWARD,
+    *ROLLOUT,
+    *FIDELITY,
+    *TIME,
+    *CPU,
+    *EVAL,
+    *MEMORY,
+)

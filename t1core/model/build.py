@@ -1,0 +1,62 @@
+"""The one place where a network is made."""
+
+import logging
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.models.gpt import GPTModel
+
+from t1core.model import cpu_shim, replay
+from t1core.model.layout import Layout
+from t1core.model.shape import ModelShape
+from t1core.model.spec import block_spec, transformer_config
+from t1core.model.value_head import ValueHead
+
+
+def build_model(
+    shape: ModelShape,
+    *,
+    role: Literal["actor", "critic"],
+    layout: Layout | None = None,
+    dtype: torch.dtype = torch.float32,
+    routing_replay: bool = False,
+    recompute: bool = False,
+) -> GPTModel:
+    """This rank's part of the network, randomly initialised; load weights with `convert.load_hf`.
+
+    The actor ends in vocabulary logits (its shard of them under tensor parallelism), the critic in one value
+    a token. Only a model built with `routing_replay` can be armed. `recompute` keeps each layer's input alone
+    and runs it again in backward.
+    """
+    layout = layout or Layout()
+    cpu_shim.install()
+    # Each GPTModel announces at length that HybridModel will replace it.
+    logging.getLogger("megatron.core.models.gpt.gpt_model").setLevel(logging.ERROR)
+    if not parallel_state.model_parallel_is_initialized():
+        raise ValueError("model parallelism is not initialised: call layout.initialize first")
+    layout.check(shape, world_size=dist.get_world_size())
+    config = transformer_config(
+        shape, layout=layout, dtype=dtype, routing_replay=routing_replay, recompute=recompute
+    )
+    last = parallel_state.is_pipeline_last_stage()
+    model = GPTModel(
+        config,
+        block_spec(config, shape),
+        vocab_size=shape.vocab_size,
+        max_sequence_length=shape.max_position_embeddings,
+        pre_process=parallel_state.is_pipeline_first_stage(),
+        post_process=last,
+        position_embedding_type="rope",
+        rotary_percent=shape.partial_rotary_factor,
+        rotary_base=shape.rope_theta,
+        share_embeddings_and_output_weights=False,
+        parallel_output=True,
+    )
+    model.role = role
+    if role == "critic" and last:
+        model.output_layer = ValueHead(config)
+    if routing_replay:
+        replay.attach(model)
+    return model

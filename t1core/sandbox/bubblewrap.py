@@ -1,0 +1,204 @@
+"""Boxes by bubblewrap over the host's /usr, read-only: the default kind, with no image and no daemon.
+
+A box is one bubblewrap process in fresh user, pid, net, ipc, uts and cgroup namespaces, started from a uid of
+its own (never host root), under a seccomp deny-list, with `inbox.control` as its payload. Writable and kept
+for grading: /app, /root, /tmp, /logs and what the Dockerfile adds. All else is read-only or vanishes with the
+box.
+"""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from t1core.sandbox import furnish, seccomp
+from t1core.sandbox.bubblewrap_box import BubblewrapBox
+from t1core.sandbox.dockerfile import Copy, Recipe, read_recipe
+from t1core.sandbox.etc import write_etc
+from t1core.sandbox.runtime import BOX_PREFIX, ensure_runtime, install_payload, payload_argv
+from t1core.sandbox.sandbox import BoxSpec, SandboxUnavailable
+from t1core.sandbox.state import StateBlock, lacks_uids
+
+KEPT_DIRECTORIES = ("/app", "/root", "/tmp", "/logs")
+BOX_PATH = f"{BOX_PREFIX}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+START_DEADLINE_S = 60.0
+ROOT_BYTES = SHARED_MEMORY_BYTES = 64 << 20
+_PAYLOAD = tuple(f"t1core.sandbox.inbox.{name}" for name in ("control", "terminal", "watch", "wire"))
+_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETUID", "SETGID")
+
+
+class BubblewrapSandbox:
+    """Opens bubblewrap boxes. One per process is enough; `close` ends every box it opened."""
+
+    def __init__(self) -> None:
+        self._bwrap, self._setpriv = shutil.which("bwrap"), shutil.which("setpriv")
+        if self._bwrap is None:
+            raise SandboxUnavailable("bubblewrap is not installed", fix="apt-get install -y bubblewrap")
+        if shutil.which("tmux", path="/usr/local/bin:/usr/bin:/bin") is None:
+            raise SandboxUnavailable("tmux is not installed under /usr", fix="apt-get install -y tmux")
+        if os.geteuid() == 0 and self._setpriv is None:
+            raise SandboxUnavailable("setpriv is not installed", fix="apt-get install -y util-linux")
+        if lacks := lacks_uids():
+            raise SandboxUnavailable(lacks, fix="run as a plain user, or outside the rootless container")
+        self._runtime = ensure_runtime()
+        payload = install_payload(self._runtime, _PAYLOAD)
+        self._payload_argv = payload_argv(BOX_PREFIX, payload, _PAYLOAD[0])
+        self._block = StateBlock()
+        self.state_path = self._block.path
+        self._etc = self._block.path / "etc"
+        write_etc(self._etc)
+        self._seccomp = seccomp.program()
+        self._boxes: set[BubblewrapBox] = set()
+
+    async def open(self, spec: BoxSpec) -> BubblewrapBox:
+        """Furnish and start a box; see `Sandbox.open`."""
+        dockerfile = spec.environment_dir / "Dockerfile" if spec.environment_dir is not None else None
+        text = dockerfile.read_text() if dockerfile is not None and dockerfile.exists() else ""
+        recipe = read_recipe(text, workdir=spec.workdir)
+        path, uid = self._block.claim()
+        try:
+            box = await self._start(spec, recipe, path=path, uid=uid)
+        except BaseException:
+            self._block.release(path)
+            raise
+        try:
+            await box.furnish(recipe, environment_dir=spec.environment_dir)
+        except BaseException:
+            await box.close()
+            raise
+        return box
+
+    async def _start(self, spec: BoxSpec, recipe: Recipe, *, path: Path, uid: int) -> BubblewrapBox:
+        tops = dict.fromkeys([*KEPT_DIRECTORIES, *recipe.directories])
+        directories = {top: path / top[1:] for top in tops}
+        for top, directory in directories.items():
+            directory.mkdir()
+            directory.chmod(0o1777 if top == "/tmp" else 0o755)
+        furnish.host_path(recipe.workdir, directories).mkdir(parents=True, exist_ok=True)
+        for step in recipe.steps:
+            if not isinstance(step, Copy):
+                break
+            assert spec.environment_dir is not None
+            furnish.copy_in(step, environment_dir=spec.environment_dir, directories=directories)
+        furnish.hand_over(directories, uid=uid)
+        host, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        errors = os.memfd_create("bubblewrap-errors", os.MFD_CLOEXEC)
+        filter_fd = os.memfd_create("seccomp", os.MFD_CLOEXEC)
+        try:
+            os.write(filter_fd, self._seccomp)
+            os.lseek(filter_fd, 0, os.SEEK_SET)
+            os.set_inheritable(filter_fd, True)
+            env = {**recipe.env, **spec.env}
+            arguments = self._arguments(directories, env=env, workdir=recipe.workdir, seccomp_fd=filter_fd)
+            process = subprocess.Popen(
+                [*self._as_uid(uid), self._bwrap, *arguments, "--", *self._payload(spec, inner, directories)],
+                pass_fds=(inner.fileno(), filter_fd),
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                env={},
+                cwd="/",
+                start_new_session=True,
+            )
+        except BaseException:
+            host.close()
+            os.close(errors)
+            raise
+        finally:
+            inner.close()
+            os.close(filter_fd)
+        box = BubblewrapBox(
+            spec,
+            process=process,
+            control=host,
+            errors_fd=errors,
+            path=path,
+            directories=directories,
+            uid=uid,
+            workdir=recipe.workdir,
+            on_closed=self._closed,
+        )
+        self._boxes.add(box)
+        try:
+            await box.started(deadline_s=START_DEADLINE_S)
+        except BaseException:
+            await box.close()
+            raise
+        return box
+
+    def _payload(self, spec: BoxSpec, inner: socket.socket, directories: Mapping[str, Path]) -> list[str]:
+        sizes = [str(megabytes << 20) for megabytes in (spec.memory_mb, spec.storage_mb)]
+        limits = {
+            "NPROC": spec.max_processes,
+            "DATA": spec.memory_mb << 20,
+            "FSIZE": spec.max_file_mb << 20,
+            "NOFILE": 1024,
+            "CORE": 0,
+        }
+        pairs = [f"{name}={value}" for name, value in limits.items()]
+        return [*self._payload_argv, str(inner.fileno()), *sizes, ":".join(directories), *pairs]
+
+    def _as_uid(self, uid: int) -> list[str]:
+        if os.geteuid() != 0:
+            return []
+        assert self._setpriv is not None
+        return [self._setpriv, f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
+
+    def _arguments(
+        self, directories: Mapping[str, Path], *, env: Mapping[str, str], workdir: str, seccomp_fd: int
+    ) -> list[str]:
+        out = ["--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+        out += ["--unshare-cgroup-try", "--disable-userns", "--uid", "0", "--gid", "0", "--hostname", "box"]
+        out += [
+            "--as-pid-1",
+            "--die-with-parent",
+            "--new-session",
+            "--seccomp",
+            str(seccomp_fd),
+            "--cap-drop",
+            "ALL",
+        ]
+        for capability in _CAPABILITIES:
+            out += ["--cap-add", f"CAP_{capability}"]
+        out += ["--size", str(ROOT_BYTES), "--tmpfs", "/", "--ro-bind", "/usr", "/usr"]
+        for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+            host = Path("/", name)
+            if host.is_symlink():
+                out += ["--symlink", os.readlink(host), f"/{name}"]
+            elif host.is_dir():
+                out += ["--ro-bind", f"/{name}", f"/{name}"]
+        out += ["--ro-bind", str(self._etc), "/etc"]
+        for name in ("alternatives", "ld.so.cache", "localtime"):
+            out += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+        out += ["--ro-bind", str(self._runtime), BOX_PREFIX, "--proc", "/proc", "--dev", "/dev"]
+        out += ["--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+        for top, host in directories.items():
+            out += ["--bind", str(host), top]
+        out += ["--dir", "/run/t1", "--dir", "/var/tmp", "--clearenv"]
+        fixed = {
+            "PATH": BOX_PATH,
+            "HOME": "/root",
+            "USER": "root",
+            "LOGNAME": "root",
+            "SHELL": "/bin/bash",
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            "PS1": r"root@box:\w# ",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        for name, value in {**fixed, **env}.items():
+            out += ["--setenv", name, value]
+        return [*out, "--chdir", workdir]
+
+    def _closed(self, box: BubblewrapBox, *, release: bool) -> None:
+        self._boxes.discard(box)
+        if release:
+            self._block.release(box.path)
+
+    async def close(self) -> None:
+        """Close every box still open and give the state block back. Layers of this sandbox end too."""
+        await asyncio.gather(*(box.close() for box in list(self._boxes)))
+        self._block.close()

@@ -1,0 +1,156 @@
+"""The host's end of a box's control socket: orders out, answers in, each within a deadline.
+
+What comes back was written by a process the agent may have replaced, so it is bounded, parsed strictly, and
+its descriptors are never accepted.
+"""
+
+import array
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+
+from t1core.sandbox.inbox import wire
+from t1core.sandbox.sandbox import BoxDied, BoxTimeout
+
+CONTROL_DEADLINE_S = 60.0
+MAX_OUTPUT_BYTES = 8 << 20
+
+
+class Channel:
+    """Orders to one control process. `why_dead` says what is known once it is gone."""
+
+    def __init__(self, sock: socket.socket, *, box_id: str, why_dead: Callable[[], str]) -> None:
+        sock.setblocking(False)
+        self._socket, self._box_id, self._why_dead = sock, box_id, why_dead
+        self._assembler = wire.Assembler()
+        self._waiting: dict[bytes, asyncio.Future[list[bytes]]] = {}
+        self._next_id = 0
+        self._loop = asyncio.get_running_loop()
+        self.ready: asyncio.Future[list[bytes]] = self._loop.create_future()
+        self.is_dead = False
+        self._loop.add_reader(sock.fileno(), self._receive)
+
+    async def ask(self, order: str, *fields: bytes, deadline_s: float = CONTROL_DEADLINE_S) -> list[bytes]:
+        """Send an order and wait for its answer's fields. Raises BoxDied, BoxTimeout."""
+        ident, answer = self.start(order, *fields)
+        try:
+            return await asyncio.wait_for(answer, deadline_s)
+        except TimeoutError:
+            raise BoxTimeout(f"box {self._box_id}: no answer to {order!r} within {deadline_s:g} s") from None
+        finally:
+            self._waiting.pop(ident, None)
+
+    def start(
+        self, order: str, *fields: bytes, fds: tuple[int, ...] = ()
+    ) -> tuple[bytes, "asyncio.Future[list[bytes]]"]:
+        """Send an order, with descriptors on its last frame; returns its id and the answer to come."""
+        if self.is_dead:
+            raise BoxDied(f"box {self._box_id} is gone: {self._why_dead()}")
+        self._next_id += 1
+        ident = b"%d" % self._next_id
+        answer = self._waiting[ident] = self._loop.create_future()
+        *first, last = wire.frames(wire.pack(order.encode(), ident, *fields))
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        self._socket.setblocking(
+            True
+        )  # the control process reads at once; a message of several frames must not be torn
+        self._socket.settimeout(CONTROL_DEADLINE_S)
+        try:
+            for frame in first:
+                self._socket.send(frame)
+            self._socket.sendmsg([last], rights)
+        except TimeoutError:
+            raise BoxTimeout(f"box {self._box_id}: does not take orders") from None
+        except OSError:
+            self._waiting.pop(ident)
+            raise BoxDied(f"box {self._box_id} is gone: {self._why_dead()}") from None
+        finally:
+            self._socket.setblocking(False)
+        return ident, answer
+
+    def forget(self, ident: bytes) -> None:
+        """Nobody waits for this answer any more."""
+        self._waiting.pop(ident, None)
+
+    def _receive(self) -> None:
+        for _ in range(64):
+            try:
+                frame = self._socket.recv(wire.FRAME_BYTES + 1)
+            except BlockingIOError:
+                return
+            except OSError:
+                frame = b""
+            if not frame:
+                self.close()
+                return
+            try:
+                message = self._assembler.add(frame)
+                if message is not None:
+                    self._dispatch(*wire.unpack(message))
+            except (ValueError, TypeError):  # not our control process speaking any more
+                self.close()
+                return
+
+    def _dispatch(self, kind: bytes, ident: bytes = b"", *fields: bytes) -> None:
+        answer = self.ready if kind == b"ready" else self._waiting.pop(ident, None)
+        if answer is None or answer.done():
+            return
+        if kind == b"error":
+            answer.set_exception(
+                RuntimeError(f"box {self._box_id}: {b' '.join(fields)[:500].decode(errors='replace')}")
+            )
+        else:
+            answer.set_result(list(fields))
+
+    def close(self) -> None:
+        """End the conversation; every open order fails with BoxDied."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        for answer in [self.ready, *self._waiting.values()]:
+            if not answer.done():
+                answer.set_exception(BoxDied(f"box {self._box_id} is gone: {self._why_dead()}"))
+                answer.exception()  # the waiter may have left already; its silence is no error
+        self._waiting.clear()
+
+
+class OutputReader:
+    """Collects what a command writes, up to a limit; past it the pipe is closed, which stops the writer."""
+
+    def __init__(self) -> None:
+        self._fd, self.write_fd = os.pipe()
+        os.set_blocking(self._fd, False)
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._fd, self._read)
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._fd, 1 << 16)
+        except BlockingIOError:
+            return False
+        room = MAX_OUTPUT_BYTES - self._size
+        self._parts.append(data[:room])
+        self._size += len(data)
+        if not data or self._size >= MAX_OUTPUT_BYTES:
+            self.close()
+            return False
+        return True
+
+    def finish(self) -> bytes:
+        """What was written so far; a child that lives on and holds the pipe is not waited for."""
+        while self._fd >= 0 and self._read():
+            pass
+        self.close()
+        return b"".join(self._parts)
+
+    def close(self) -> None:
+        """Close the read end."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1

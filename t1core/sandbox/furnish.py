@@ -1,0 +1,48 @@
+"""Putting an environment's files into a box's directories, on the host, before any process of the box
+exists."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from t1core.sandbox.dockerfile import Copy
+
+
+def copy_in(step: Copy, *, environment_dir: Path, directories: Mapping[str, Path]) -> None:
+    """Carry out a COPY: files and trees to their place under `directories`, as Docker would place them.
+
+    Raises ValueError for a source that is missing or outside the environment directory.
+    """
+    for name in step.sources:
+        source = environment_dir / name
+        inside = source.resolve()
+        if not inside.is_relative_to(environment_dir.resolve()) or not inside.exists():
+            raise ValueError(
+                f"{environment_dir}/Dockerfile: COPY {name}: no such file in the environment directory"
+            )
+        target = host_path(step.target, directories)
+        if inside.is_dir():
+            shutil.copytree(inside, target, symlinks=True, dirs_exist_ok=True)
+        else:
+            if step.into_directory or target.is_dir():
+                target = target / inside.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(inside, target)
+
+
+def host_path(path: str, directories: Mapping[str, Path]) -> Path:
+    """Where a path of the box lives on the host. Only for trees no process of a box has touched yet."""
+    parts = PurePosixPath(path).parts
+    return directories["/" + parts[1]].joinpath(*parts[2:])
+
+
+def hand_over(directories: Mapping[str, Path], *, uid: int) -> None:
+    """Make the box's uid the owner of everything furnished so far."""
+    if os.geteuid() != 0:
+        return
+    for top in directories.values():
+        for directory, _, names in os.walk(top):
+            os.chown(directory, uid, uid)
+            for name in names:
+                os.chown(os.path.join(directory, name), uid, uid, follow_symlinks=False)

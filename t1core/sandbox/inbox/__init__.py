@@ -1,0 +1,1 @@
+"""Code that runs inside a box. Standard library only, few imports: every box pays for its start-up."""

@@ -1,0 +1,148 @@
+"""The sandbox contract: what a box is, whatever kind holds it.
+
+    sandbox.open(spec) -> box: exec, terminal, put, get
+                            -> close                        killed, its files gone
+                            -> snapshot -> layer -> close   killed, its files there to be graded
+
+A box is killed as a whole: when `close` or `snapshot` returns, no process of it is left.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from t1core.sandbox.state import remove_tree
+
+TERMINAL_WIDTH, TERMINAL_HEIGHT = 160, 40
+
+
+class SandboxUnavailable(RuntimeError):
+    """This machine cannot hold such a box: `missing` says what it lacks, `fix` the command that provides
+    it."""
+
+    def __init__(self, missing: str, *, fix: str) -> None:
+        super().__init__(f"{missing}. Fix: {fix}")
+        self.missing, self.fix = missing, fix
+
+
+class BoxDied(RuntimeError):
+    """The box is gone while it was needed: killed from inside, by a limit, or with its host."""
+
+
+class BoxTimeout(RuntimeError):
+    """The box did not answer within a control call's deadline."""
+
+
+@dataclass(frozen=True)
+class BoxSpec:
+    """What to open.
+
+    `environment_dir` holds a Dockerfile (a subset is understood) and its files; None is an empty workspace.
+    `workdir` is where shells start unless the Dockerfile says otherwise. Limits: `memory_mb` of data for each
+    process and resident for the box, `storage_mb` for its writable directories together, `max_file_mb` for
+    one file.
+    """
+
+    box_id: str
+    environment_dir: Path | None
+    workdir: str = "/app"
+    env: Mapping[str, str] = field(default_factory=dict)
+    memory_mb: int = 1024
+    storage_mb: int = 1024
+    max_processes: int = 128
+    max_file_mb: int = 256
+
+
+@dataclass(frozen=True)
+class ExecResult:
+    """A finished command. `rc` is negative for a signal; output beyond the limit was dropped and its
+    writer stopped."""
+
+    rc: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a dead box leaves: its writable directories on the host, owned by `uid`.
+
+    `directories` maps a path in the box (`/app`) to a path on the host. Everything in them was written by the
+    agent: never follow links there, never execute, never import. `close` removes them.
+    """
+
+    box_id: str
+    path: Path
+    directories: Mapping[str, Path]
+    uid: int
+    workdir: str
+    cpu_s: float
+
+    def close(self) -> None:
+        """Remove the layer's files."""
+        remove_tree(self.path)
+
+
+class Terminal(Protocol):
+    """A terminal in the box: a login shell in tmux."""
+
+    async def send_keys(self, keys: str, *, max_wait_s: float) -> bool:
+        """Type `keys` as tmux would (text, or one key name such as `C-c`) and wait until the shell's prompt
+        is back and the pane is quiet, at most `max_wait_s`. True when the shell is idle. Raises BoxDied,
+        BoxTimeout."""
+        ...
+
+    async def screen(self) -> str:
+        """The visible pane, trailing blank lines removed."""
+        ...
+
+    async def incremental(self) -> str:
+        """The observation of a turn: what is new since the last call, or the screen when that cannot be
+        told."""
+        ...
+
+
+class Box(Protocol):
+    """A live box."""
+
+    async def exec(
+        self, cmd: str, *, timeout_s: float, env: Mapping[str, str] | None = None, cwd: str | None = None
+    ) -> ExecResult:
+        """Run `bash -c cmd`. On timeout its process group is killed and `timed_out` is set. Raises
+        BoxDied."""
+        ...
+
+    async def terminal(self, *, width: int = TERMINAL_WIDTH, height: int = TERMINAL_HEIGHT) -> Terminal:
+        """Open the box's terminal; one a box."""
+        ...
+
+    async def put(self, source: Path, target: str) -> None:
+        """Copy a host file to a path in the box."""
+        ...
+
+    async def get(self, source: str, target: Path) -> None:
+        """Copy a file of the box to the host."""
+        ...
+
+    async def snapshot(self) -> Layer:
+        """Kill the box and hand over its writable directories."""
+        ...
+
+    async def close(self) -> None:
+        """Kill the box and remove what it wrote. Idempotent."""
+        ...
+
+
+class Sandbox(Protocol):
+    """Opens boxes."""
+
+    async def open(self, spec: BoxSpec) -> Box:
+        """Raises SandboxUnavailable, ValueError for an environment this kind cannot honour, BoxDied,
+        BoxTimeout."""
+        ...
+
+    async def close(self) -> None:
+        """Close every box still open."""
+        ...

@@ -1,0 +1,101 @@
+"""A run's status: its state, how far it is, who writes it, and whether that process still lives."""
+
+import json
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+import psutil
+
+from t1core.store.atomic import write_json
+from t1core.store.schema import SCHEMA_VERSION, check_version
+
+
+class RunState(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (RunState.FINISHED, RunState.FAILED, RunState.INTERRUPTED)
+
+
+@dataclass(frozen=True)
+class Status:
+    """`step` is the last finished one (-1 before the first); times are Unix seconds; `pid_started` tells the
+    writer from a later process with its pid; `phase` is free text for people, such as "warm start".
+    """
+
+    state: RunState
+    step: int
+    num_steps: int | None
+    phase: str
+    error: str | None
+    attempt: int
+    pid: int
+    pid_started: float
+    host: str
+    started: float
+    heartbeat: float
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the writer runs: by its pid on its own host, elsewhere by a heartbeat under two minutes
+        old.
+        """
+        if self.state.is_final:
+            return False
+        if self.host != socket.gethostname():
+            return time.time() - self.heartbeat < 120
+        began = process_started(self.pid)
+        # The clock may have been set since; a later process with the same pid began much later.
+        return began is not None and abs(began - self.pid_started) < 10
+
+    @property
+    def died(self) -> bool:
+        """The writer is gone without having said how the run ended: killed, out of memory, power cut."""
+        return not self.state.is_final and not self.is_alive
+
+
+def process_started(pid: int) -> float | None:
+    """When the process began, Unix seconds; None if there is no such process or only its zombie."""
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.Error:
+        return None
+
+
+def new_status(*, attempt: int, step: int = -1, num_steps: int | None = None) -> Status:
+    """STARTING, written by this process."""
+    now = time.time()
+    pid = os.getpid()
+    return Status(
+        state=RunState.STARTING,
+        step=step,
+        num_steps=num_steps,
+        phase="",
+        error=None,
+        attempt=attempt,
+        pid=pid,
+        pid_started=process_started(pid) or 0.0,
+        host=socket.gethostname(),
+        started=now,
+        heartbeat=now,
+    )
+
+
+def write_status(path: Path, status: Status) -> None:
+    write_json(path, {"schema_version": SCHEMA_VERSION} | asdict(status))
+
+
+def read_status(path: Path) -> Status:
+    fields = json.loads(path.read_text())
+    check_version(fields.pop("schema_version", None), path=path)
+    return replace(Status(**fields), state=RunState(fields["state"]))

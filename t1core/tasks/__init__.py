@@ -1,0 +1,1 @@
+"""Tasks: Harbor-layout directories read into `Task`, pools with seeded orders, the practice pool."""

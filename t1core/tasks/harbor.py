@@ -1,0 +1,191 @@
+"""Harbor's task layout, read into a `Task`.
+
+instruction.md, task.toml, environment/, tests/{test.sh,test_outputs.py}, solution/solve.sh. Harbor ignores
+keys it does not know, so that a typo in task.toml is silent there; here it is warned of.
+"""
+
+import ast
+import tomllib
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from t1core.records.task import Task
+
+DEFAULT_VERIFIER_TIMEOUT_S = 600.0  # Harbor's
+TEST_FILE = "tests/test_outputs.py"
+
+_NETWORK = {"network_mode", "allowed_hosts"}
+_ENVIRONMENT = _NETWORK | {
+    "build_timeout_sec", "docker_image", "os", "cpus", "memory_mb", "storage_mb", "gpus", "gpu_types", "tpu",
+    "env", "workdir", "healthcheck", "skills_dir", "mcp_servers", "memory", "storage", "allow_internet",
+}  # fmt: skip
+_ROOT = {
+    "schema_version", "version", "task", "metadata", "agent", "verifier", "environment", "solution",
+    "artifacts", "source", "steps", "multi_step_reward_strategy",
+}  # fmt: skip
+_TABLES = {
+    "task": {"name", "version", "description", "authors", "keywords"},
+    "agent": _NETWORK | {"timeout_sec", "user"},
+    "verifier": _NETWORK | {"timeout_sec", "env", "user", "environment_mode", "environment", "collect"},
+    "environment": _ENVIRONMENT,
+    "solution": {"env"},
+}
+
+
+def load_task(directory: Path | str) -> Task:
+    """Read a task directory.
+
+    `family` is metadata.family, else metadata.category, else "unknown"; `split` is metadata.split, else
+    "train". Test names are those that pytest-json-ctrf 0.6.1 reports, in file order: read from the source, or
+    from metadata.test_names where the tests are parametrised. Raises ValueError naming the task and the way
+    out.
+    """
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise ValueError(f"task {directory}: no such directory")
+    instruction = _text(directory, "instruction.md", "write what the agent is asked to do").strip()
+    if not instruction:
+        raise ValueError(f"task {directory}: instruction.md is empty; write what the agent is asked to do")
+    settings = _settings(directory)
+    if "steps" in settings:
+        raise ValueError(
+            f"task {directory}: multi-step tasks ([[steps]]) are not supported; split it into tasks"
+        )
+    metadata = dict(_table(settings, "metadata", directory))
+    return Task(
+        task_id=directory.name,
+        family=str(metadata.get("family", metadata.get("category", "unknown"))),
+        split=str(metadata.get("split", "train")),
+        path=directory,
+        instruction=instruction,
+        test_names=_test_names(directory, metadata),
+        agent_timeout_s=_timeout(settings, "agent", directory),
+        verifier_timeout_s=_timeout(settings, "verifier", directory) or DEFAULT_VERIFIER_TIMEOUT_S,
+        metadata=metadata,
+    )
+
+
+def test_functions(source: str) -> list[str]:
+    """Names that pytest collects from a test file, in its order: `test_x`, or `TestC::test_y` for methods.
+
+    Raises SyntaxError when it does not parse, and ValueError when names depend on parameters.
+    """
+    names: list[str] = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if node.name == "pytest_generate_tests" or _has_parameters(node):
+                raise ValueError(f"{node.name} is parametrised")
+            if node.name.startswith("test"):
+                names.append(node.name)
+        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            names += [f"{node.name}::{name}" for name in _methods(node)]
+    return list(dict.fromkeys(names))
+
+
+test_functions.__test__ = False  # pytest would collect it by its name
+
+
+def _methods(node: ast.ClassDef) -> list[str]:
+    if _has_parameters(node):
+        raise ValueError(f"{node.name} is parametrised")
+    if node.bases:
+        raise ValueError(f"{node.name} may inherit tests")
+    functions = [item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
+    if any(function.name == "__init__" for function in functions):
+        return []  # pytest collects no class with a constructor
+    for function in functions:
+        if _has_parameters(function):
+            raise ValueError(f"{node.name}.{function.name} is parametrised")
+    return [function.name for function in functions if function.name.startswith("test")]
+
+
+def _has_parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """Whether a decorator multiplies tests: pytest.mark.parametrize, or a fixture with params."""
+    for decorator in node.decorator_list:
+        for part in ast.walk(decorator):
+            if (
+                isinstance(part, ast.Attribute | ast.Name)
+                and getattr(part, "attr", getattr(part, "id", "")) == "parametrize"
+            ):
+                return True
+            if isinstance(part, ast.keyword) and part.arg == "params":
+                return True
+    return False
+
+
+def _test_names(directory: Path, metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    source = _text(directory, TEST_FILE, "a task without tests cannot be graded; write them there")
+    way_out = (
+        f"list the names pytest-json-ctrf reports under metadata.test_names in {directory / 'task.toml'}"
+    )
+    declared = metadata.get("test_names")
+    if declared is not None:
+        if (
+            not isinstance(declared, list)
+            or not declared
+            or not all(isinstance(name, str) for name in declared)
+        ):
+            raise ValueError(
+                f"task {directory}: metadata.test_names must be a list of names, not {declared!r}"
+            )
+        if len(set(declared)) != len(declared):
+            raise ValueError(f"task {directory}: metadata.test_names has a name twice")
+        return tuple(declared)
+    try:
+        names = test_functions(source)
+    except SyntaxError as error:
+        raise ValueError(
+            f"task {directory}: {TEST_FILE} line {error.lineno} does not parse: {error.msg}"
+        ) from error
+    except ValueError as error:
+        raise ValueError(
+            f"task {directory}: {error}, so its test names are not in the source; {way_out}"
+        ) from error
+    if not names:
+        raise ValueError(
+            f"task {directory}: {TEST_FILE} has no test; write functions named test_..., or {way_out}"
+        )
+    return tuple(f"{Path(TEST_FILE).name}::{name}" for name in names)
+
+
+def _settings(directory: Path) -> Mapping[str, Any]:
+    text = _text(directory, "task.toml", "an empty file takes Harbor's defaults")
+    try:
+        settings = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"task {directory}: task.toml is not TOML: {error}") from error
+    unknown = [key for key in settings if key not in _ROOT]
+    for name, known in _TABLES.items():
+        unknown += [f"{name}.{key}" for key in _table(settings, name, directory) if key not in known]
+    if unknown:
+        warnings.warn(
+            f"task {directory}: task.toml has keys nobody reads: {', '.join(unknown)}", stacklevel=3
+        )
+    return settings
+
+
+def _table(settings: Mapping[str, Any], name: str, directory: Path) -> Mapping[str, Any]:
+    table = settings.get(name, {})
+    if not isinstance(table, dict):
+        raise ValueError(f"task {directory}: task.toml {name} must be a table, not {table!r}")
+    return table
+
+
+def _timeout(settings: Mapping[str, Any], table: str, directory: Path) -> float | None:
+    value = settings.get(table, {}).get("timeout_sec")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise ValueError(
+            f"task {directory}: {table}.timeout_sec {value!r} must be a number of seconds above 0"
+        )
+    return float(value)
+
+
+def _text(directory: Path, name: str, why: str) -> str:
+    path = directory / name
+    if not path.is_file():
+        raise ValueError(f"task {directory}: {name} is missing; {why}")
+    return path.read_text()

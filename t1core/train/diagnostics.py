@@ -1,0 +1,64 @@
+"""Metrics of a batch from its global per-token streams. All ranks have the same, so nothing is reduced."""
+
+from dataclasses import asdict
+
+import numpy as np
+import torch
+
+from t1core.rl import (
+    conditional_mean_predictor,
+    explained_variance,
+    logprob_gap,
+    r_squared,
+    value_bias,
+    value_moments,
+)
+from t1core.train.streams import BatchStreams
+
+
+def value_metrics(
+    values: torch.Tensor, *, returns: torch.Tensor, streams: BatchStreams, num_tests: np.ndarray
+) -> dict[str, float]:
+    """How well the values before the update predict the returns, over trainable tokens of the batch.
+
+    `ev_num_tests_baseline` is the EV of a predictor that knows only a row's number of tests: the mean reward
+    of the other rows with that number, weighted by their tokens (leave-one-out, so that it has not seen the
+    row's own reward any more than the critic has). `ev_quartile/q` restricts to the q-th quarter of each
+    row's trainable tokens.
+    """
+    mask, rows = streams.mask, streams.rows
+    moments = value_moments(values, returns=returns, mask=mask)
+    counts = torch.zeros(streams.num_rows, device=mask.device).index_add_(0, rows, mask.float())
+    baseline = conditional_mean_predictor(
+        streams.rewards,
+        groups=torch.as_tensor(num_tests, device=mask.device),
+        weights=counts,
+        leave_one_out=True,
+    )
+    metrics = {
+        "critic/explained_variance": explained_variance(moments),
+        "critic/r2": r_squared(moments),
+        "critic/value_bias": value_bias(moments),
+        "critic/ev_num_tests_baseline": explained_variance(
+            value_moments(baseline[rows], returns=returns, mask=mask)
+        ),
+    }
+    quarter = _quarter_of_row(mask, rows=rows, counts=counts)
+    for q in range(4):
+        part = value_moments(values, returns=returns, mask=mask & (quarter == q))
+        metrics[f"critic/ev_quartile/{q + 1}"] = explained_variance(part)
+    return metrics
+
+
+def gap_metrics(trainer_logprobs: torch.Tensor, *, streams: BatchStreams, area: str) -> dict[str, float]:
+    """The train-inference gap under `area` (`logprob_gap` or `logprob_gap_free`)."""
+    gap = logprob_gap(trainer_logprobs, rollout_logprobs=streams.rollout_logprobs, mask=streams.mask)
+    return {f"{area}/{name}": float(value) for name, value in asdict(gap).items()}
+
+
+def _quarter_of_row(mask: torch.Tensor, *, rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """0..3 for each token by its rank among its row's trainable tokens; int64 [T], any where masked."""
+    total = mask.long().cumsum(0)
+    before_row = counts.long().cumsum(0) - counts.long()
+    place = total - 1 - before_row[rows]
+    return 4 * place // counts.long().clamp(min=1)[rows]

@@ -1,0 +1,86 @@
+"""Settings of a trainer. Only the trainer sees this object; the functions below it get plain values."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from t1core.model.layout import Layout
+from t1core.model.shape import ModelShape
+from t1core.rl.aggregate import Aggregation
+from t1core.train.directories import holds_value_head, refuse_shared_directory, resolved
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Everything a trainer needs to know, fixed for its life.
+
+    actor_path: Hugging Face directory of the policy. critic_path: directory of a warmed critic, weights only;
+    None starts the critic from the actor's backbone with a zero value head. Paths may not name one directory.
+    max_tokens_per_gpu counts tokens of a micro-batch on one rank; a longer row still gets a micro-batch of
+    its own. measure_free_routing also scores each batch with free routing, which costs one more forward.
+    deterministic has torch refuse kernels that may differ from run to run, which matters on GPUs; one thread
+    of a CPU repeats itself anyway.
+    """
+
+    actor_path: str
+    critic_path: str | None
+    shape: ModelShape
+    layout: Layout = field(default_factory=Layout)
+    precision: Literal["fp32", "bf16"] = "fp32"
+    actor_lr: float = 1e-6
+    critic_lr: float = 1.5e-5
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.98
+    adam_eps: float = 1e-8
+    actor_weight_decay: float = 0.1
+    critic_weight_decay: float = 0.1
+    actor_clip_grad: float = 1.0
+    critic_clip_grad: float = 1.0
+    eps_clip: float = 0.2
+    eps_clip_high: float | None = None
+    dual_clip: float | None = None
+    value_clip: float = 0.2
+    gamma: float = 1.0
+    lambd: float = 1.0
+    loss_aggregation: Aggregation = "row_mean"
+    actor_steps: int = 1
+    critic_steps: int = 1
+    max_tokens_per_gpu: int = 8192
+    use_rollout_routing_replay: bool = True
+    measure_free_routing: bool = False
+    recompute: bool = False
+    seed: int = 0
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        resolved(self.actor_path)
+        refuse_shared_directory(actor=self.actor_path, critic=self.critic_path, field="critic_path")
+        if holds_value_head(self.actor_path):
+            raise ValueError(f"actor_path={self.actor_path!r} holds a critic (it has a value head)")
+        if self.critic_path is not None and not holds_value_head(self.critic_path):
+            raise ValueError(
+                f"critic_path={self.critic_path!r} holds no value head; give a directory that "
+                "save_weights(role='critic') wrote, or None to start the critic from the actor's backbone"
+            )
+        for name in (
+            "actor_lr",
+            "critic_lr",
+            "actor_clip_grad",
+            "critic_clip_grad",
+            "eps_clip",
+            "value_clip",
+        ):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)} must be positive")
+        for name in ("actor_steps", "critic_steps", "max_tokens_per_gpu"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        for name in ("gamma", "lambd"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}={getattr(self, name)} must lie between 0 and 1")
+        if self.precision not in ("fp32", "bf16"):
+            raise ValueError(f"precision={self.precision!r}: choose 'fp32' or 'bf16'")
+        if self.measure_free_routing and not self.use_rollout_routing_replay:
+            raise ValueError(
+                "measure_free_routing has no effect without use_rollout_routing_replay, since routing is "
+                "free already: turn it off"
+            )

@@ -1,0 +1,44 @@
+"""Weights-only directories in Hugging Face form: what T1 keeps of a run, and what warms the next critic."""
+
+import os
+from pathlib import Path
+
+import torch.distributed as dist
+from safetensors.torch import save_file
+from torch import nn
+
+from t1core.model.convert import export_hf
+from t1core.model.shape import ModelShape
+from t1core.train.directories import holds_value_head, resolved, sync
+from t1core.train.learner import Role
+
+FILE = "model.safetensors"
+
+
+def save_weights(directory: str | os.PathLike, *, model: nn.Module, shape: ModelShape, role: Role) -> None:
+    """Write config.json and model.safetensors in the model's precision; a critic's with its value head.
+
+    Every rank must call. Each file appears whole or not at all, and other files of the directory (a
+    tokenizer, say) are left alone. ValueError if the directory holds weights of the other role or weights in
+    other files.
+    """
+    target = Path(resolved(directory))
+    found = holds_value_head(target)
+    if found is not None and found != (role == "critic"):
+        other = "critic" if found else "actor"
+        raise ValueError(f"{target} holds the {other}'s weights; give the {role} a directory of its own")
+    strangers = sorted(path.name for path in target.glob("*.safetensors") if path.name != FILE)
+    if strangers:
+        raise ValueError(
+            f"{target} holds {strangers[0]}, which would be read along with {FILE}; use an empty directory"
+        )
+    state = export_hf(model, shape)
+    if dist.get_rank() == 0:
+        target.mkdir(parents=True, exist_ok=True)
+        shape.write_config(target)
+        partial = target / f".{FILE}.partial"
+        save_file(state, partial, metadata={"format": "pt"})
+        sync(partial)
+        partial.replace(target / FILE)
+        sync(target)
+    dist.barrier()

@@ -1,0 +1,103 @@
+"""The file system a grading child sees.
+
+/usr (and its links), /etc, /opt/t1     read-only; the toolchain is the host's and ours, never the agent's
+/app, /root, /tmp and the like          the agent's files, read-only below a discarded upper layer
+/tests                                  the task's tests, read-only
+/logs/verifier, /run, /dev, /proc       fresh and empty
+"""
+
+import os
+from collections.abc import Mapping
+
+from t1core.verifier.forked.namespaces import (
+    MS_BIND,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_REC,
+    bind_read_only,
+    change_root,
+    mount,
+)
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_LINKS = (
+    ("/proc/self/fd", "dev/fd"),
+    ("/proc/self/fd/0", "dev/stdin"),
+    ("/proc/self/fd/1", "dev/stdout"),
+    ("/proc/self/fd/2", "dev/stderr"),
+    ("pts/ptmx", "dev/ptmx"),
+)
+SCRATCH_BYTES = 256 << 20
+
+
+def mount_system(at: str) -> None:
+    """The host's /usr and the top-level directories that belong to it, read-only, below `at`."""
+    os.makedirs(f"{at}/usr", exist_ok=True)
+    bind_read_only("/usr", f"{at}/usr")
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        if os.path.islink(f"/{name}"):
+            os.symlink(os.readlink(f"/{name}"), f"{at}/{name}")
+        elif os.path.isdir(f"/{name}"):
+            os.mkdir(f"{at}/{name}")
+            bind_read_only(f"/{name}", f"{at}/{name}")
+
+
+def build_root(at: str, *, etc: str, tests: str, directories: Mapping[str, str], workdir: str) -> None:
+    """Mount all of it on the directory `at`, make it the root and enter `workdir`. Needs fresh user and mount
+    namespaces, and to be the pid namespace's first process. The agent's directories are only ever mounted:
+    nothing below them is looked up before they are inside the new root."""
+    mount("", "/", "", MS_REC | MS_PRIVATE)
+    mount("tmpfs", at, "tmpfs", MS_NOSUID | MS_NODEV, f"size={SCRATCH_BYTES},mode=0755")
+    for name in (
+        "usr",
+        "etc",
+        "opt/t1",
+        "proc",
+        "dev/pts",
+        "dev/shm",
+        "tests",
+        "run/t1",
+        "var/tmp",
+        "logs/verifier",
+        ".upper",
+    ):
+        os.makedirs(f"{at}/{name}", exist_ok=True)
+    mount_system(at)
+    bind_read_only(etc, f"{at}/etc")
+    for name in ("alternatives", "ld.so.cache"):
+        if os.path.exists(f"/host/etc/{name}"):
+            bind_read_only(f"/host/etc/{name}", f"{at}/etc/{name}")
+    bind_read_only("/opt/t1", f"{at}/opt/t1")
+    for top, host in directories.items():
+        _layer(at, top=top, host=host)
+    mount("proc", f"{at}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for name in _DEVICES:
+        with open(f"{at}/dev/{name}", "w"):
+            pass
+        mount(f"/dev/{name}", f"{at}/dev/{name}", "", MS_BIND)
+    mount("devpts", f"{at}/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    os.chmod(f"{at}/dev/shm", 0o1777)
+    for target, name in _LINKS:
+        os.symlink(target, f"{at}/{name}")
+    bind_read_only(tests, f"{at}/tests")
+    change_root(at)
+    os.chdir(workdir if os.path.isdir(workdir) else "/")
+
+
+def _layer(at: str, *, top: str, host: str) -> None:
+    name = top[1:]
+    os.mkdir(f"{at}/{name}")
+    for kind in ("upper", "work"):
+        os.makedirs(f"{at}/.upper/{name}/{kind}")
+    os.chmod(f"{at}/.upper/{name}/upper", 0o1777 if top == "/tmp" else 0o755)
+    lower, upper, work = (
+        path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
+        for path in (host, f"{at}/.upper/{name}/upper", f"{at}/.upper/{name}/work")
+    )
+    try:
+        options = f"lowerdir={lower},upperdir={upper},workdir={work},userxattr"
+        mount("overlay", f"{at}/{name}", "overlay", MS_NOSUID | MS_NODEV, options)
+    except OSError:  # kernels before 5.11, and file systems that cannot lie below an overlay
+        bind_read_only(host, f"{at}/{name}")

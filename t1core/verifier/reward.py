@@ -1,0 +1,61 @@
+"""Rewards from a grade's counts: plain numbers in, plain numbers out.
+
+    dense   r = P / S                                       P tests passed, S the scale (20); may exceed 1
+    binary  r = b                                           b = 1 when every test passed
+    ratio   r = clip(max(b, 0.4 P / T), 0, max(1, b))       T tests in the task
+
+`subtract_nop` takes out the tests that an untouched workspace passes, from P and from T.
+"""
+
+from typing import Literal, NamedTuple
+
+from t1core.records import RewardSource
+
+RewardKind = Literal["dense", "binary", "ratio"]
+DEFAULT_SCALE = 20
+RATIO_WEIGHT = 0.4
+
+
+class Reward(NamedTuple):
+    """A reward and where it came from; `reward` is None exactly when `source` is NONE."""
+
+    reward: float | None
+    source: RewardSource
+
+
+def counted_reward(kind: RewardKind, *, passed: int, total: int, scale: float = DEFAULT_SCALE) -> Reward:
+    """Reward of `passed` out of `total` tests. Raises ValueError for an unknown kind or a scale that is
+    not positive."""
+    assert 0 <= passed <= total, (passed, total)
+    if scale <= 0:
+        raise ValueError(
+            f"scale = {scale}: the dense reward divides by it; give a positive number such as 20"
+        )
+    solved = float(total > 0 and passed == total)
+    if kind == "dense":
+        reward = passed / scale
+    elif kind == "binary":
+        reward = solved
+    elif kind == "ratio":
+        reward = max(solved, RATIO_WEIGHT * passed / total) if total else 0.0
+        reward = min(max(reward, 0.0), max(1.0, solved))
+    else:
+        raise ValueError(f"kind = {kind!r}: unknown reward; choose dense, binary or ratio")
+    return Reward(reward, RewardSource.CTRF)
+
+
+def uncounted_reward(*, exit_says_solved: bool | None) -> Reward:
+    """Reward when there is no usable report.
+
+    `exit_says_solved` is what the task's own script declared, and may only be given when the script never
+    asked for a report. None means the report was asked for and is missing or unusable: code of the agent ran
+    beside the reporter, so nothing else it left behind may count, and the reward is 0.
+    """
+    if exit_says_solved is None:
+        return Reward(0.0, RewardSource.NO_REPORT)
+    return Reward(float(exit_says_solved), RewardSource.BINARY)
+
+
+def no_reward() -> Reward:
+    """The grader itself failed: no number at all, never 0."""
+    return Reward(None, RewardSource.NONE)

@@ -1,0 +1,70 @@
+import json
+
+import pytest
+
+from t1core.config import CampaignConfig, list_presets, load_config
+from t1core.config.load import known_keys, resolve, to_json
+
+
+@pytest.mark.parametrize("preset", list_presets())
+def test_every_preset_loads(preset):
+    assert isinstance(load_config(preset), CampaignConfig)
+
+
+def test_later_wins_defaults_preset_overrides_fields():
+    assert CampaignConfig().num_steps != load_config("quickstart", ["num_steps=7"]).num_steps == 7
+    assert load_config("quickstart", ["seed=1"], seed=2).seed == 2
+
+
+def test_an_override_is_read_as_toml_and_as_text_where_it_is_none():
+    config = load_config("smoke", ["train.actor.lr=1e-6", "reward.kind=binary", "tasks.shuffle=false"])
+    assert config.train.actor.lr == 1e-6
+    assert config.reward.kind == "binary"
+    assert config.tasks.shuffle is False
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("train.eps_clipp=0.1", ["train.eps_clipp", "unknown key", "did you mean train.eps_clip?"]),
+        ("trian.eps_clip=0.1", ["trian", "unknown key"]),
+        ("train.actor.lr=fast", ["train.actor.lr", "'fast'", "number"]),
+        ("rollout.rollout_batch_size=0", ["rollout.rollout_batch_size", "0"]),
+        ("rollout.rollout_batch_size=99", ["over_sampling_batch_size", "99"]),
+        ("rollout.temperature=0.7", ["temperature 1", "trainer scores"]),
+        ("agent.context_tokens=200", ["context_tokens=200", "max_new_tokens"]),
+        ("train.num_critic_only_steps=100", ["num_critic_only_steps=100", "num_steps"]),
+        ("name=../x", ["name", "'../x'"]),
+        ("seed", ["'seed'", "section.key=value"]),
+        ("seed.x=1", ["seed"]),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name_value_and_way_out(override, words):
+    with pytest.raises(ValueError) as refusal:
+        load_config("quickstart", [override])
+    for word in words:
+        assert word in str(refusal.value)
+
+
+def test_an_unknown_preset_names_the_known_ones():
+    with pytest.raises(ValueError, match="quickstart"):
+        load_config("quikstart")
+    with pytest.raises(ValueError, match="no such file"):
+        load_config("missing.toml")
+
+
+def test_the_resolved_json_resolves_to_the_same_configuration():
+    config = load_config("quickstart", ["train.actor.lr=3e-5"])
+    assert resolve(json.loads(to_json(config)), origin="json") == config
+
+
+def test_every_field_says_what_it_means():
+    def undocumented(model, prefix=""):
+        for name, field in model.model_fields.items():
+            if hasattr(field.annotation, "model_fields"):
+                yield from undocumented(field.annotation, f"{prefix}{name}.")
+            elif not field.description:
+                yield prefix + name
+
+    assert list(undocumented(CampaignConfig)) == []
+    assert "train.actor.lr" in known_keys()

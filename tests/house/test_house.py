@@ -1,0 +1,87 @@
+"""The house itself: imports point down, files stay short, presets load, the README's tree is true."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from t1core.campaign.notebook import declared_parameters, read_spec
+from t1core.campaign.notebook_parameters import check_parameters
+from t1core.campaign.notebook_rules import check_notebook
+from t1core.config import load_config
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "t1core").rglob("*.py"))
+LONGEST = 600
+SHORT = 180
+
+
+def _tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).exists()]
+
+
+def test_imports_point_down_the_layers():
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_files_stay_short():
+    lengths = {path.relative_to(ROOT): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {path: n for path, n in lengths.items() if n > LONGEST} == {}
+    assert sum(n < SHORT for n in lengths.values()) >= len(lengths) / 2
+
+
+def test_every_module_opens_by_saying_what_it_is():
+    silent = [path.relative_to(ROOT) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert silent == []
+
+
+def test_no_module_hides_behind_a_name_that_says_nothing():
+    empty_words = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
+    assert [path for path in SOURCES if path.stem in empty_words or path.parent.name in empty_words] == []
+
+
+def test_the_campaign_folder_never_shadows_the_papermill_package():
+    assert sorted(path.name for path in (ROOT / "papermill").iterdir() if path.suffix != ".yaml") == []
+
+
+@pytest.mark.parametrize("spec", sorted((ROOT / "papermill").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_campaign_file_names_a_notebook_and_settings_that_exist(spec):
+    content = yaml.safe_load(spec.read_text())
+    plan = read_spec(spec)
+    values = check_parameters(declared_parameters(plan.notebook), plan.parameters)
+    assert values.keys() >= content["parameters"].keys()
+    if "preset" in values:
+        load_config(values["preset"], values.get("overrides", ()))
+
+
+@pytest.mark.parametrize("notebook", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.name)
+def test_every_notebook_is_tidy(notebook):
+    assert check_notebook(notebook) == []
+
+
+def test_the_readme_tree_is_true():
+    tree = re.search(r"```text\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert tree, "the README shows no file tree"
+    listed = {line.split()[0].rstrip("/") for line in tree[1].splitlines() if line.strip()}
+    tops = {path.relative_to(ROOT).parts[0] for path in _tracked()}
+    parts = {f"t1core/{path.relative_to(ROOT).parts[1]}" for path in _tracked() if path.is_relative_to(ROOT / "t1core")}
+    expected = {name for name in tops | parts if not name.startswith(".") and not name.endswith("__init__.py")}
+    assert listed == expected - {"LICENSE"}
+
+
+def test_ruff_finds_nothing():
+    ruff = Path(sys.executable).with_name("ruff")
+    done = subprocess.run([ruff, "check", "--no-cache", "."], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_constraints_carry_no_address():
+    for path in (ROOT / "constraints").glob("*.txt"):
+        assert not re.search(r"://|@ |^-", path.read_text(), re.M), path

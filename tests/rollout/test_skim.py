@@ -1,0 +1,135 @@
+import asyncio
+
+import pytest
+
+from t1core.records import Boundary, Failure, Grade, RewardSource, StopReason, Task, Trajectory
+from t1core.rollout.pacing import Pacer
+from t1core.rollout.skim import next_attempt, skim
+from t1core.rollout.trial import TrialResult, TrialSpec
+
+TASK = Task("t", "family", "train", None, "do", ("a",))
+
+
+def spec(i):
+    return TrialSpec(f"s-{i}", TASK, step=0, attempt=0, sampling_seed=i)
+
+
+def result(trial, *, stop=StopReason.COMPLETED, failure=None, quarantined=False):
+    graded = stop is StopReason.COMPLETED and failure is None
+    grade = Grade(0.5, RewardSource.CTRF, 1, 2, False, (), quarantined=quarantined) if graded else None
+    trajectory = Trajectory(trial.trial_id, "t", "family", "train", 2, 0, stop, failure, (), (), grade)
+    return TrialResult(trajectory, ("a row",) if graded else ())
+
+
+class Host:
+    """Trials that end when their time comes, and can be cut: a stand-in for a trial host, no more."""
+
+    def __init__(self, seconds, *, outcome=lambda trial: result(trial)):
+        self.seconds, self.outcome = seconds, outcome
+        self.live, self.peak, self.launched = {}, 0, []
+
+    async def launch(self, trial):
+        self.launched.append(trial.trial_id)
+        ended = self.live[trial.trial_id] = asyncio.Event()
+        self.peak = max(self.peak, len(self.live))
+        try:
+            async with asyncio.timeout(self.seconds(trial)):
+                await ended.wait()
+            return result(trial, stop=StopReason.CUT)
+        except TimeoutError:
+            return self.outcome(trial)
+        finally:
+            del self.live[trial.trial_id]
+
+    async def cut(self, trial_ids):
+        for trial_id in trial_ids:
+            if trial_id in self.live:
+                self.live[trial_id].set()
+
+
+def run(host, n, **options):
+    options = {"accept": n, "max_live": n} | options
+    return asyncio.run(skim([spec(i) for i in range(n)], launch=host.launch, cut=host.cut, **options))
+
+
+def test_the_first_to_finish_are_kept_and_the_tail_is_cut_at_once():
+    host = Host(lambda trial: 60.0 if trial.sampling_seed in (2, 5) else 0.01)
+    rollout = run(host, 6, accept=4)
+    assert {item.trajectory.trial_id for item in rollout.cut} == {"s-2", "s-5"}
+    assert len(rollout.accepted) == 4 and rollout.launched == 6
+    assert rollout.rollout_s < 5.0 and host.live == {}
+
+
+def test_with_tail_wait_nothing_is_cut_and_the_late_ones_are_left_out():
+    host = Host(lambda trial: 0.2 if trial.sampling_seed == 0 else 0.01)
+    rollout = run(host, 4, accept=3, tail="wait")
+    assert [item.trajectory.trial_id for item in rollout.surplus] == ["s-0"]
+    assert len(rollout.accepted) == 3 and rollout.cut == []
+
+
+def test_no_more_than_max_live_trials_are_alive():
+    host = Host(lambda trial: 0.01)
+    rollout = run(host, 20, max_live=3)
+    assert host.peak == 3 and len(rollout.accepted) == 20
+
+
+def test_trials_not_yet_launched_when_the_batch_is_full_are_never_launched():
+    host = Host(lambda trial: 0.01)
+    rollout = run(host, 10, accept=2, max_live=2)
+    assert rollout.launched == len(host.launched) < 10
+
+
+def test_a_retryable_failure_is_launched_again_under_its_own_name_and_both_are_counted():
+    broken = Failure(Boundary.SANDBOX, "BoxDied", "gone", retryable=True)
+
+    def outcome(trial):
+        return result(trial, stop=StopReason.FAILED, failure=broken) if trial.attempt == 0 else result(trial)
+
+    rollout = run(Host(lambda trial: 0.01, outcome=outcome), 3, max_retries=1)
+    assert rollout.launched == 6 and len(rollout.failed) == 3
+    assert sorted(item.trajectory.trial_id for item in rollout.accepted) == ["s-0~1", "s-1~1", "s-2~1"]
+
+
+def test_retries_are_limited_and_failures_never_enter_the_batch():
+    broken = Failure(Boundary.ENGINE, "EngineDead", "gone", retryable=True)
+    host = Host(lambda trial: 0.01, outcome=lambda trial: result(trial, stop=StopReason.FAILED, failure=broken))
+    rollout = run(host, 2, max_retries=2)
+    assert rollout.launched == len(rollout.failed) == 6 and rollout.accepted == []
+
+
+def test_quarantined_trials_are_held_back():
+    host = Host(lambda trial: 0.01, outcome=lambda trial: result(trial, quarantined=trial.sampling_seed == 1))
+    rollout = run(host, 3)
+    assert [item.trajectory.trial_id for item in rollout.unusable] == ["s-1"] and len(rollout.accepted) == 2
+
+
+def test_when_a_launch_raises_the_others_are_cut_and_the_error_passes_through():
+    def outcome(trial):
+        raise RuntimeError("host lost")
+
+    host = Host(lambda trial: 0.01 if trial.sampling_seed == 0 else 60.0, outcome=outcome)
+    with pytest.raises(RuntimeError, match="host lost"):
+        run(host, 3)
+    assert host.live == {}
+
+
+def test_a_second_retry_keeps_one_stem():
+    once = next_attempt(spec(0))
+    assert (once.trial_id, next_attempt(once).trial_id) == ("s-0~1", "s-0~2")
+
+
+def test_the_pacer_spreads_callers_at_its_rate():
+    now = [100.0]
+    pacer = Pacer(4.0, clock=lambda: now[0])
+    assert [pacer.reserve() for _ in range(4)] == [0.0, 0.25, 0.5, 0.75]
+    now[0] = 110.0
+    assert [pacer.reserve() for _ in range(2)] == [0.0, 0.25]
+
+
+def test_the_pacer_takes_rates_below_one_and_bursts():
+    pacer = Pacer(0.1, clock=lambda: 0.0)
+    assert [pacer.reserve() for _ in range(3)] == [0.0, 10.0, 20.0]
+    burst = Pacer(1.0, burst=3, clock=lambda: 50.0)
+    assert [burst.reserve() for _ in range(5)] == [0.0, 0.0, 0.0, 1.0, 2.0]
+    with pytest.raises(ValueError, match="rate_per_s=0"):
+        Pacer(0)

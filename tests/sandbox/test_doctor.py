@@ -1,0 +1,72 @@
+"""The doctor: what it finds here, and what it says where something is missing."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from t1core.sandbox.bubblewrap import BubblewrapSandbox
+from t1core.sandbox.doctor import probe
+from t1core.sandbox.sandbox import SandboxUnavailable
+
+PROBE = (
+    "import dataclasses, json\nfrom t1core.sandbox.doctor import probe\n"
+    "print(json.dumps(dataclasses.asdict(probe())))\n"
+)
+
+
+def test_this_machine_can_hold_boxes():
+    found = probe()
+    assert found.is_able, found.problems
+    assert found.bubblewrap.startswith("bubblewrap ")
+    assert found.tmux.startswith("tmux ")
+    assert found.num_boxes > 0
+
+
+def test_missing_tools_are_named_with_the_command_that_installs_them(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = probe()
+    assert not found.is_able
+    assert found.num_boxes == 0
+    fixes = {problem.what: problem.fix for problem in found.problems}
+    assert fixes["bubblewrap is not installed"] == "apt-get install -y bubblewrap"
+    assert fixes["tmux is not installed"] == "apt-get install -y tmux"
+    with pytest.raises(
+        SandboxUnavailable, match=r"bubblewrap is not installed\. Fix: apt-get install -y bubblewrap"
+    ):
+        BubblewrapSandbox()
+
+
+def test_forbidden_namespaces_are_found_by_trying():
+    inside = [shutil.which("bwrap"), "--dev-bind", "/", "/", "--unshare-user", "--disable-userns", "--"]
+    done = subprocess.run([*inside, sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert not found["user_namespaces"]
+    assert all(problem["fix"] for problem in found["problems"])
+    whats = [problem["what"] for problem in found["problems"]]
+    expected = "this root user lacks uids" if os.geteuid() == 0 else "user namespaces are not allowed: "
+    assert whats[0].startswith(expected), whats
+
+
+def test_opening_a_box_where_namespaces_are_forbidden_says_so():
+    program = (
+        "import asyncio\nfrom t1core.sandbox.bubblewrap import BubblewrapSandbox\n"
+        "from t1core.sandbox.sandbox import BoxSpec, SandboxUnavailable\n"
+        "async def main():\n"
+        "    try:\n"
+        "        sandbox = BubblewrapSandbox()\n"
+        "        try: await sandbox.open(BoxSpec('b', None))\n"
+        "        finally: await sandbox.close()\n"
+        "    except SandboxUnavailable as error: print(error)\n"
+        "asyncio.run(main())\n"
+    )
+    inside = [shutil.which("bwrap"), "--dev-bind", "/", "/", "--unshare-user", "--disable-userns", "--"]
+    done = subprocess.run(
+        [*inside, sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    expected = "this root user lacks uids" if os.geteuid() == 0 else "bubblewrap refused to open a box"
+    assert expected in done.stdout, done.stderr
+    assert "Fix: " in done.stdout

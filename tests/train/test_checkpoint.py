@@ -1,0 +1,143 @@
+"""Checkpoints and weights-only directories: exact, whole, and never the other role's."""
+
+import os
+
+import numpy as np
+import pytest
+from ppo_scenario import make_batch, pipelined_steps, settings, trainer
+
+from t1core.train.directories import written_whole
+
+
+def _step(made, i):
+    return pipelined_steps(made, first=i, count=1)[0]
+
+
+def _state(made):
+    return made.checksum(), made.checksum("critic")
+
+
+def test_a_loaded_checkpoint_goes_on_bit_for_bit(actor_path, tmp_path):
+    with trainer(actor_path, adam_eps=1e-8) as made:
+        for i in (0, 1):
+            _step(made, i)
+        made.save_checkpoint(tmp_path / "step_2")
+        saved = _state(made)
+        expected = [_step(made, i) for i in (2, 3)]
+        final = _state(made)
+    with trainer(actor_path, adam_eps=1e-8) as made:
+        made.load_checkpoint(tmp_path / "step_2")
+        assert made.snapshots.versions == (1, 2)
+        assert _state(made) == saved
+        got = [_step(made, i) for i in (2, 3)]
+        assert _state(made) == final
+    for a, b in zip(got, expected, strict=True):
+        assert a.metrics == pytest.approx(b.metrics, rel=0, abs=0, nan_ok=True)
+        for name, stream in b.per_token.items():
+            assert np.array_equal(a.per_token[name], stream), name
+
+
+def test_loading_into_a_trainer_that_has_already_stepped_forgets_those_steps(actor_path, tmp_path):
+    with trainer(actor_path, adam_eps=1e-8) as made:
+        _step(made, 0)
+        made.save_checkpoint(tmp_path / "one")
+        _step(made, 1)
+        final = _state(made)
+        made.load_checkpoint(tmp_path / "one")
+        _step(made, 1)
+        assert _state(made) == final
+
+
+def test_a_save_that_fails_halfway_leaves_the_checkpoint_that_was_there(actor_path, tmp_path):
+    with trainer(actor_path) as made:
+        made.save_checkpoint(tmp_path / "latest")
+        saved = _state(made)
+        with pytest.raises(OSError, match="disk"), written_whole(tmp_path / "latest") as scratch:
+            (scratch / "half").write_text("half")
+            raise OSError("disk full")
+        assert os.listdir(tmp_path) == ["latest"]
+        made.train_batch(make_batch(), update_actor=True, expected_version_lag=0)
+        made.load_checkpoint(tmp_path / "latest")
+        assert _state(made) == saved
+
+
+def test_saving_again_replaces_the_older_checkpoint(actor_path, tmp_path):
+    with trainer(actor_path) as made:
+        made.save_checkpoint(tmp_path / "latest")
+        _step(made, 0)
+        made.save_checkpoint(tmp_path / "latest")
+        saved = _state(made)
+    with trainer(actor_path) as made:
+        made.load_checkpoint(tmp_path / "latest")
+        assert _state(made) == saved
+    assert os.listdir(tmp_path) == ["latest"]
+
+
+def test_a_directory_without_a_checkpoint_is_refused(actor_path, tmp_path):
+    with trainer(actor_path) as made, pytest.raises(ValueError, match=r"trainer\.json"):
+        made.load_checkpoint(tmp_path)
+
+
+def test_saved_weights_load_back_to_the_bit_and_the_critic_keeps_its_head(actor_path, tmp_path):
+    with trainer(actor_path, critic_lr=1e-2) as made:
+        _step(made, 0)
+        made.save_weights(tmp_path / "actor", "actor")
+        made.save_weights(tmp_path / "critic", "critic")
+        saved, exported = _state(made), made.export_actor()
+        scored = made.train_batch(make_batch(version=1), update_actor=False, expected_version_lag=0)
+    with trainer(tmp_path / "actor", critic_path=str(tmp_path / "critic")) as made:
+        assert _state(made) == saved
+        again = made.export_actor()
+        assert all(np.array_equal(again[name], exported[name]) for name in exported)
+        rescored = made.train_batch(make_batch(), update_actor=False, expected_version_lag=0)
+    assert np.any(scored.per_token["values"] != 0)
+    assert np.array_equal(rescored.per_token["values"], scored.per_token["values"])
+
+
+def test_saving_weights_leaves_other_files_of_the_directory_alone(actor_path, tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with trainer(actor_path) as made:
+        made.save_weights(tmp_path, "actor")
+        made.save_weights(tmp_path, "actor")
+    assert sorted(os.listdir(tmp_path)) == ["config.json", "model.safetensors", "tokenizer.json"]
+
+
+def test_the_critic_is_never_written_over_the_actor_however_the_directory_is_spelt(actor_path, tmp_path):
+    (tmp_path / "link").symlink_to(actor_path)
+    spellings = [
+        actor_path,
+        actor_path + "/",
+        f"{actor_path}/../{os.path.basename(actor_path)}",
+        tmp_path / "link",
+    ]
+    with trainer(actor_path) as made:
+        for spelling in spellings:
+            with pytest.raises(ValueError, match="one would overwrite the other"):
+                made.save_weights(spelling, "critic")
+        for nothing in (None, "", " "):
+            with pytest.raises(ValueError, match="a directory for weights is missing"):
+                made.save_weights(nothing, "critic")
+        made.save_weights(tmp_path / "new-actor", "actor")
+        with pytest.raises(ValueError, match="holds the actor's weights"):
+            made.save_weights(f"{tmp_path}/new-actor/", "critic")
+        made.save_weights(tmp_path / "critic", "critic")
+        with pytest.raises(ValueError, match="holds the critic's weights"):
+            made.save_weights(tmp_path / "critic", "actor")
+
+
+def test_settings_refuse_a_shared_or_headless_critic_before_anything_loads(actor_path, tmp_path):
+    with pytest.raises(ValueError, match="one would overwrite the other"):
+        settings(actor_path, critic_path=actor_path + "/")
+    with pytest.raises(ValueError, match="no value head"):
+        settings(actor_path, critic_path=str(tmp_path))
+    with pytest.raises(ValueError, match="directory for weights is missing"):
+        settings("")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("critic_lr", 0.0), ("eps_clip", -0.1), ("lambd", 1.5), ("critic_steps", 0), ("precision", "fp16")],
+)
+def test_a_setting_out_of_range_is_refused_by_name(actor_path, field, value):
+    with pytest.raises(ValueError, match=field):
+        settings(actor_path, **{field: value})
