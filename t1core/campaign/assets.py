@@ -6,6 +6,7 @@ everything that determines it: settings, and the source files that make it.
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -20,6 +21,7 @@ from t1core.campaign.demonstrations import demonstration_texts
 from t1core.config import CampaignConfig
 from t1core.sandbox.runtime import ensure_runtime
 from t1core.tasks.pool import Pool
+from t1core.tasks.practice.families import HELDOUT_FAMILIES, TRAINED
 from t1core.tasks.practice.pool import generate_pool
 
 Say = Callable[[str], None]
@@ -56,21 +58,18 @@ def prepare_pool(config: CampaignConfig, *, say: Say) -> Path:
     if tasks.pool:
         Pool.open(tasks.pool)
         return Path(tasks.pool).resolve()
-    target = _target(
-        "pool",
-        tasks.pool_seed,
-        tasks.tasks_per_family,
-        config.evaluation.tasks_per_split,
-        sources=_POOL_SOURCES,
-    )
+    held_out = config.evaluation.tasks_per_split
+    parts = (tasks.pool_seed, tasks.tasks_per_family, tasks.max_level, held_out)
+    target = _target("pool", *parts, sources=_POOL_SOURCES)
     if not target.is_dir():
         say("generating the practice pool")
         generate_pool(
             target,
             seed=tasks.pool_seed,
             tasks_per_family=tasks.tasks_per_family,
-            heldout_per_family=max(2, -(-config.evaluation.tasks_per_split // 16)),
-            heldout_family_tasks=max(4, -(-config.evaluation.tasks_per_split // 2)),
+            heldout_per_family=max(2, math.ceil(held_out / len(TRAINED))),
+            heldout_family_tasks=max(4, math.ceil(held_out / len(HELDOUT_FAMILIES))),
+            max_level=tasks.max_level,
         )
     return target
 
@@ -112,15 +111,8 @@ def prepare_critic(config: CampaignConfig, *, actor: Path, say: Say) -> Path | N
         return path.resolve()
     steps, batch = config.warm_start.critic_warmup_steps, config.warm_start.critic_warmup_batch
     train = config.train.model_dump(mode="json")
-    target = _target(
-        "critic",
-        actor.name,
-        steps,
-        batch,
-        train,
-        config.reward.model_dump(mode="json"),
-        sources=("rl", "train"),
-    )
+    parts = (actor.name, steps, batch, train, config.reward.model_dump(mode="json"))
+    target = _target("critic", *parts, sources=("rl", "train"))
     if not target.is_dir():
         from t1core.campaign.warm_start import critic_warmup
 

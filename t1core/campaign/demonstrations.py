@@ -1,7 +1,8 @@
 """Supervised rows from the practice corpus: what a perfect trial would have said, as training rows."""
 
+import random
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 
@@ -10,6 +11,10 @@ from t1core.agent.prompt import Wording
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.records import Batch, RowStatus, TrainingRow
 from t1core.tasks.corpus import Example, demonstration_stream
+from t1core.tasks.words import WORDS
+
+COPYING_SHARE, FIRST_TURN_SHARE = 0.7, 0.8
+ENDINGS = ("", ".txt", ".md", ".csv", ".log")
 
 
 def demonstration_texts(*, seed: int, count: int, wording: Wording) -> Iterator[str]:
@@ -19,33 +24,61 @@ def demonstration_texts(*, seed: int, count: int, wording: Wording) -> Iterator[
 
 
 def demonstration_batches(
-    *, seed: int, tokens: int, tokenizer: ChatTokenizer, wording: Wording
+    *,
+    seed: int,
+    tokens: int,
+    tokenizer: ChatTokenizer,
+    wording: Wording,
+    copying_steps: int = 0,
+    first_turn_steps: int = 0,
 ) -> Iterator[Batch]:
-    """Endless batches of whole dialogues, each batch at least `tokens` long in total."""
-    rows: list[TrainingRow] = []
-    size = step = 0
-    for index, example in enumerate(demonstration_stream(seed)):
-        dialogue = write_dialogue(example.instruction, _lines(example), tokenizer=tokenizer, wording=wording)
-        length = len(dialogue.tokens)
-        rows.append(
-            TrainingRow(
-                rollout_id=f"demonstration-{index}",
-                chunk=0,
-                tokens=dialogue.tokens,
-                response_length=length - int(np.argmax(dialogue.loss_mask)),
-                loss_mask=dialogue.loss_mask,
-                rollout_log_probs=np.zeros(length, np.float32),
-                rollout_routed_experts=None,
-                weight_versions=np.where(dialogue.loss_mask, 0, -1).astype(np.int32),
-                reward=0.0,
-                status=RowStatus.COMPLETED,
-                spans=(),
-            )
-        )
-        size += length
-        if size >= tokens:
-            yield Batch.from_rows(rows, step=step, num_tests=[1] * len(rows))
-            rows, size, step = [], 0, step + 1
+    """Endless batches, each at least `tokens` long in total, from easy to whole.
+
+    The first `copying_steps` batches are mostly word lists to repeat; up to `first_turn_steps` most dialogues end with
+    their first answer; from then on all are whole.
+    """
+    draw = random.Random(seed)
+    examples = demonstration_stream(seed)
+    for step in count():
+        rows: list[TrainingRow] = []
+        while sum(len(row.tokens) for row in rows) < tokens:
+            if step < copying_steps and draw.random() < COPYING_SHARE:
+                rows.append(_row(*_word_list(draw, tokenizer)))
+                continue
+            example = next(examples)
+            dialogue = write_dialogue(example.instruction, _lines(example), tokenizer=tokenizer, wording=wording)
+            end = len(dialogue.tokens)
+            if step < first_turn_steps and draw.random() < FIRST_TURN_SHARE:
+                start = int(np.argmax(dialogue.loss_mask))
+                end = start + int(np.argmin(dialogue.loss_mask[start:]))
+            rows.append(_row(dialogue.tokens[:end], dialogue.loss_mask[:end]))
+        yield Batch.from_rows(rows, step=step, num_tests=[1] * len(rows))
+
+
+def _word_list(draw: random.Random, tokenizer: ChatTokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """A line of names three times over; the repetitions are to be predicted."""
+    names = [draw.choice(WORDS) + draw.choice(ENDINGS) for _ in range(draw.randint(3, 10))]
+    line = tokenizer.encode(" ".join(names) + "\n")
+    mask = np.ones(3 * len(line), np.uint8)
+    mask[: len(line)] = 0
+    return np.tile(line, 3), mask
+
+
+def _row(tokens: np.ndarray, loss_mask: np.ndarray) -> TrainingRow:
+    length = len(tokens)
+    return TrainingRow(
+        rollout_id="demonstration",
+        chunk=0,
+        tokens=tokens,
+        response_length=length - int(np.argmax(loss_mask)),
+        loss_mask=loss_mask,
+        rollout_log_probs=np.zeros(length, np.float32),
+        rollout_routed_experts=None,
+        weight_versions=np.where(loss_mask, 0, -1).astype(np.int32),
+        reward=0.0,
+        status=RowStatus.COMPLETED,
+        spans=(),
+    )
 
 
 def _lines(example: Example) -> list[tuple[str, str]]:

@@ -104,6 +104,8 @@ def _rank(rank: int, tree: dict, directory: str, port: int) -> None:
         tokens=settings.supervised_tokens,
         tokenizer=ChatTokenizer.load(directory),
         wording=WORDINGS[config.agent.prompt],
+        copying_steps=settings.copying_steps,
+        first_turn_steps=settings.first_turn_steps,
     )
     began = time.monotonic()
     for step in range(settings.supervised_steps):

@@ -34,11 +34,16 @@ class WarmStartSettings(Settings):
 
     seed: int = 0
     """Seed of the weights and of the demonstrations."""
-    supervised_steps: int = Field(500, ge=1)
+    supervised_steps: int = Field(420, ge=1)
     """Optimiser steps on demonstrations; stopped early on purpose, so that there is room to learn."""
-    supervised_tokens: int = Field(8192, ge=512)
+    copying_steps: int = Field(200, ge=0)
+    """First steps in which most rows are word lists to repeat: copying a name is the skill the tasks rest on, and a
+    model this small finds it in dense lists long before it finds it in dialogues."""
+    first_turn_steps: int = Field(300, ge=0)
+    """Steps up to which most dialogues end with the first answer: short rows, each with commands to get right."""
+    supervised_tokens: int = Field(4096, ge=512)
     """Tokens a supervised step."""
-    supervised_lr: float = Field(3e-3, gt=0)
+    supervised_lr: float = Field(2e-3, gt=0)
     """Peak learning rate of the supervised phase."""
     critic_warmup_steps: int = Field(8, ge=0)
     """Actor-critic steps on the easy tasks; of the result only the critic is kept."""
