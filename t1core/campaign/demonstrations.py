@@ -57,7 +57,7 @@ def demonstration_batches(
 
 def _word_list(draw: random.Random, tokenizer: ChatTokenizer) -> tuple[np.ndarray, np.ndarray]:
     """A line of names three times over; the repetitions are to be predicted."""
-    names = [draw.choice(WORDS) + draw.choice(ENDINGS) for _ in range(draw.randint(3, 10))]
+    names = [draw.choice(WORDS) + draw.choice(ENDINGS) for _ in range(draw.randint(3, 6))]
     line = tokenizer.encode(" ".join(names) + "\n")
     mask = np.ones(3 * len(line), np.uint8)
     mask[: len(line)] = 0

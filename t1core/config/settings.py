@@ -36,10 +36,10 @@ class WarmStartSettings(Settings):
     """Seed of the weights and of the demonstrations."""
     supervised_steps: int = Field(420, ge=1)
     """Optimiser steps on demonstrations; stopped early on purpose, so that there is room to learn."""
-    copying_steps: int = Field(200, ge=0)
+    copying_steps: int = Field(140, ge=0)
     """First steps in which most rows are word lists to repeat: copying a name is the skill the tasks rest on, and a
     model this small finds it in dense lists long before it finds it in dialogues."""
-    first_turn_steps: int = Field(300, ge=0)
+    first_turn_steps: int = Field(240, ge=0)
     """Steps up to which most dialogues end with the first answer: short rows, each with commands to get right."""
     supervised_tokens: int = Field(4096, ge=512)
     """Tokens a supervised step."""

@@ -9,9 +9,6 @@ from safetensors.torch import save_file
 
 from t1core.model.shape import ModelShape
 
-# Projections whose output is added to the residual stream, two a layer.
-_RESIDUAL = ("self_attn.o_proj.weight", "linear_attn.out_proj.weight", "down_proj", "down_proj.weight")
-
 
 def init_hf(shape: ModelShape, directory: str | Path, seed: int) -> None:
     """Write a randomly initialised checkpoint, fp32; the same bytes for the same seed."""
@@ -27,9 +24,10 @@ def write_hf(state: Mapping[str, torch.Tensor], shape: ModelShape, directory: st
 def initial_state(shape: ModelShape, *, seed: int) -> dict[str, torch.Tensor]:
     """Random weights under Hugging Face names.
 
-    Matrices are normal with deviation `initializer_range`, divided by sqrt(2 layers) where they write to the
-    residual stream; norms start at the identity; decay rates A are uniform in (1, 16); the convolution is uniform
-    in +-1/sqrt(taps), torch's default.
+    As transformers does it: matrices normal with deviation `initializer_range`, norms at the identity, decay rates A
+    uniform in (0.01, 16), the time step's bias 1. With that bias a
+    GatedDeltaNet head starts with the memory of about a token, which is what copying is learnt from first
+    (docs/LOG.md has the numbers of the alternatives).
     """
     generator = torch.Generator().manual_seed(seed)
     state: dict[str, torch.Tensor] = {}
@@ -37,16 +35,11 @@ def initial_state(shape: ModelShape, *, seed: int) -> dict[str, torch.Tensor]:
         if name.endswith("dt_bias") or name.endswith("linear_attn.norm.weight"):
             tensor = torch.ones(size)
         elif name.endswith("A_log"):
-            tensor = torch.empty(size).uniform_(1, 16, generator=generator).log()
-        elif name.endswith("conv1d.weight"):
-            bound = shape.linear_conv_kernel_dim**-0.5
-            tensor = torch.empty(size).uniform_(-bound, bound, generator=generator)
+            tensor = torch.empty(size).uniform_(0.01, 16, generator=generator).log()
         elif len(size) == 1:
             tensor = torch.zeros(size)
         else:
-            depth = 2 * shape.num_layers if name.endswith(_RESIDUAL) else 1
-            deviation = shape.initializer_range * depth**-0.5
-            tensor = torch.empty(size).normal_(0.0, deviation, generator=generator)
+            tensor = torch.empty(size).normal_(0.0, shape.initializer_range, generator=generator)
         state[name] = tensor
     return state
 

@@ -92,7 +92,7 @@ class ModelShape:
             moe_intermediate_size=64,
             shared_expert_intermediate_size=64,
             rms_norm_eps=1e-6,
-            initializer_range=0.04,
+            initializer_range=0.02,
             max_position_embeddings=8192,
         )
         unknown = sorted(set(overrides) - {field.name for field in dataclasses.fields(cls)})
