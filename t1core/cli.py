@@ -1,6 +1,5 @@
 """The `t1` command."""
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -39,8 +38,8 @@ def campaign(
 
     config = load_config(preset, overrides or ())
     try:
-        asyncio.run(run_campaign(config, run_name=run_name, say=_say))
-    except (asyncio.CancelledError, KeyboardInterrupt):
+        run_campaign(config, run_name=run_name, say=_say)
+    except KeyboardInterrupt:
         raise typer.Exit(130) from None
 
 

@@ -19,7 +19,7 @@ from t1core.cluster import guarded, start_crew
 from t1core.config import CampaignConfig
 from t1core.controller import Campaign, run_loop
 from t1core.records import Boundary, Failure
-from t1core.store import Run, RunState, collect_provenance
+from t1core.store import DiskFull, Run, RunState, collect_provenance
 from t1core.tasks.pool import Pool
 
 Say = Callable[[str], None]
@@ -30,12 +30,13 @@ def new_run_name(config: CampaignConfig) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-seed{config.seed}-{os.getpid()}"
 
 
-async def run_campaign(
+def run_campaign(
     config: CampaignConfig, *, run_name: str | None = None, say: Say = print, is_evaluated: bool = True
 ) -> Path:
     """Run a campaign from start to end and return its run directory.
 
-    Raises ValueError for a plan that this machine or pool can't carry, and whatever broke the campaign otherwise.
+    Raises ValueError for a plan that this machine or pool can't carry, KeyboardInterrupt when interrupted, and whatever
+    broke the campaign otherwise.
     """
     check_machine(config)
     assets = prepare(config, say=say)
@@ -52,17 +53,17 @@ async def run_campaign(
     with _log(run, say) as log:
         log(f"run directory: {run.path}")
         try:
-            await _with_signals(_run(config, assets, pool, run, log, is_evaluated))
+            asyncio.run(_with_signals(_run(config, assets, pool, run, log, is_evaluated)))
         except (asyncio.CancelledError, KeyboardInterrupt):
             log("interrupted; what was finished stays readable")
             run.close(RunState.INTERRUPTED, error="interrupted")
-            raise
+            raise KeyboardInterrupt from None
         except BaseException as error:
             cause = _first_cause(error)
             log(f"failed: {type(cause).__name__}: {cause}")
-            run.record_failure(
-                Failure(Boundary.OURS, type(cause).__name__, str(cause)[:2000]), step=run.status().step
-            )
+            failure = Failure(Boundary.OURS, type(cause).__name__, str(cause)[:2000])
+            with contextlib.suppress(DiskFull):  # the status below is what must be written
+                run.record_failure(failure, step=run.status().step)
             run.close(RunState.FAILED, error=f"{type(cause).__name__}: {cause}")
             if cause is error:
                 raise

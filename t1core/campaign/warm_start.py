@@ -4,7 +4,6 @@ The supervised phase stops early on purpose: PPO needs something to improve. As 
 critic is kept, weights alone.
 """
 
-import asyncio
 import math
 import os
 import shutil
@@ -145,5 +144,5 @@ def critic_warmup(config: CampaignConfig, *, actor: Path, directory: Path, say: 
             "train": config.train.model_dump() | {"num_critic_only_steps": 0, "measure_free_routing": False},
         }
         warmup = CampaignConfig.model_validate(config.model_dump(mode="json") | overrides)
-        run_path = asyncio.run(run_campaign(warmup, say=say, is_evaluated=False))
+        run_path = run_campaign(warmup, say=say, is_evaluated=False)
         shutil.copytree(run_path / "checkpoints" / "final" / "critic", directory, dirs_exist_ok=True)

@@ -132,17 +132,22 @@ class TrainerActor(_Process):
             probe.bind(("127.0.0.1", 0))
             return "127.0.0.1", probe.getsockname()[1]
 
-    def setup(self, settings: Any, *, master: tuple[str, int]) -> None:
+    def setup(
+        self, config: dict[str, Any], *, actor_path: str, critic_path: str | None, master: tuple[str, int]
+    ) -> None:
         os.environ |= {
             "MASTER_ADDR": master[0],
             "MASTER_PORT": str(master[1]),
             "RANK": str(self._rank),
             "WORLD_SIZE": str(self._world_size),
         }
-        from t1core.train.process_group import join
+        from t1core.cluster.training import train_settings
+        from t1core.config import CampaignConfig
         from t1core.train.trainer import Trainer
 
-        join()
+        settings = train_settings(
+            CampaignConfig.model_validate(config), actor_path=actor_path, critic_path=critic_path
+        )
         self._trainer = Trainer(settings)
         self._trainer.setup()
 

@@ -19,12 +19,10 @@ from t1core.cluster.actors import EngineActor, HostActor, TrainerActor
 from t1core.cluster.part import Part, PartDied, PartSilent, Watchdog
 from t1core.cluster.session import placement, ray_session
 from t1core.config import CampaignConfig
-from t1core.model.layout import Layout
 from t1core.model.shape import ModelShape
 from t1core.records import Batch
 from t1core.rollout.trial import TrialResult, TrialSpec
-from t1core.train.settings import TrainSettings
-from t1core.train.trainer import TrainResult
+from t1core.train.result import TrainResult
 
 
 @dataclass(frozen=True)
@@ -208,52 +206,15 @@ async def _set_up(
     crew: Crew, config: CampaignConfig, *, shape: ModelShape, actor_path: Path, critic_path: Path | None
 ) -> None:
     master = await crew.trainers[0].call("address", deadline_s=120.0)
-    settings = train_settings(config, shape=shape, actor_path=actor_path, critic_path=critic_path)
+    tree = config.model_dump(mode="json")
+    paths = {"actor_path": str(actor_path), "critic_path": str(critic_path) if critic_path else None}
     host_settings = {
-        "config": config.model_dump(mode="json"),
+        "config": tree,
         "model_path": str(actor_path),
         "num_experts": shape.num_experts,
     }
     await asyncio.gather(
         crew.engine.call("ping", deadline_s=300.0),
         crew.host.call("setup", settings=host_settings, engine=crew.engine.actor, deadline_s=300.0),
-        *(trainer.call("setup", settings, master=master, deadline_s=None) for trainer in crew.trainers),
-    )
-
-
-def train_settings(
-    config: CampaignConfig, *, shape: ModelShape, actor_path: Path, critic_path: Path | None
-) -> TrainSettings:
-    """The trainer's plain settings, from the configuration."""
-    train = config.train
-    return TrainSettings(
-        actor_path=str(actor_path),
-        critic_path=str(critic_path) if critic_path else None,
-        shape=shape,
-        layout=Layout(
-            tp=train.tensor_parallel,
-            pp=train.pipeline_parallel,
-            cp=train.context_parallel,
-            ep=train.expert_parallel,
-        ),
-        precision=train.precision,
-        actor_lr=train.actor.lr,
-        critic_lr=train.critic.lr,
-        adam_beta1=train.actor.adam_beta1,
-        adam_beta2=train.actor.adam_beta2,
-        actor_weight_decay=train.actor.weight_decay,
-        critic_weight_decay=train.critic.weight_decay,
-        actor_clip_grad=train.actor.clip_grad,
-        critic_clip_grad=train.critic.clip_grad,
-        eps_clip=train.eps_clip,
-        eps_clip_high=train.eps_clip_high,
-        value_clip=train.value_clip,
-        gamma=train.gamma,
-        lambd=train.lambd,
-        loss_aggregation=train.loss_aggregation,
-        critic_steps=train.critic_steps,
-        max_tokens_per_gpu=train.max_tokens_per_gpu,
-        use_rollout_routing_replay=train.use_rollout_routing_replay,
-        measure_free_routing=train.measure_free_routing,
-        seed=config.seed,
+        *(trainer.call("setup", tree, **paths, master=master, deadline_s=None) for trainer in crew.trainers),
     )

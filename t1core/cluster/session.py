@@ -14,6 +14,7 @@ OFFLINE_ENV = {
     "TRANSFORMERS_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONWARNINGS": "ignore",  # Megatron and transformers announce at import what they lack
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }

@@ -24,7 +24,7 @@ from t1core.records import Batch
 from t1core.rollout.skim import StepRollout, skim
 from t1core.store import Run
 from t1core.tasks.pool import Pool
-from t1core.train.trainer import TrainResult
+from t1core.train.result import TrainResult
 
 Say = Callable[[str], None]
 
@@ -72,9 +72,9 @@ async def run_loop(campaign: Campaign) -> None:
             await _record(campaign, pending, result, clock)
             if config.checkpoint_every and iteration % config.checkpoint_every == 0:
                 await crew.save_checkpoint(run.folder("checkpoints") / f"step_{iteration:04d}")
-            if campaign.is_evaluated and config.evaluation.every and iteration % config.evaluation.every == 0:
-                if iteration < config.num_steps:
-                    await evaluate(campaign, step=iteration, when=f"after step {iteration}")
+            every = config.evaluation.every
+            if campaign.is_evaluated and every and iteration % every == 0 and iteration < config.num_steps:
+                await evaluate(campaign, step=iteration, when=f"after step {iteration}")
         pending = collected
     for role in ("actor", "critic"):
         await crew.save_weights(run.folder("checkpoints") / "final" / role, role)

@@ -120,6 +120,7 @@ class BubblewrapSandbox:
             uid=uid,
             workdir=recipe.workdir,
             on_closed=self._closed,
+            release=self._block.release,
         )
         self._boxes.add(box)
         try:

@@ -42,10 +42,12 @@ class BubblewrapBox:
         uid: int,
         workdir: str,
         on_closed: Callable[..., None],
+        release: Callable[[Path], None],
     ) -> None:
         self.spec, self.path, self.workdir = spec, path, workdir
         self._process, self._errors_fd = process, errors_fd
         self._directories, self._uid, self._on_closed = dict(directories), uid, on_closed
+        self._release = release
         self._channel = Channel(control, box_id=spec.box_id, why_dead=self._why_dead)
         self.cpu_s = 0.0  # user and system time of everything that ran in the box; known once it ended
         self._ending: asyncio.Future[None] | None = None
@@ -171,6 +173,7 @@ class BubblewrapBox:
             uid=self._uid,
             workdir=self.workdir,
             cpu_s=self.cpu_s,
+            on_close=self._release,
         )
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@
 A box is killed as a whole: when `close` or `snapshot` returns, no process of it is left.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol

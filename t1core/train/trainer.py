@@ -33,24 +33,12 @@ from t1core.train.critic_update import update_critic
 from t1core.train.diagnostics import gap_metrics, value_metrics
 from t1core.train.directories import refuse_shared_directory
 from t1core.train.learner import Learner, Role
+from t1core.train.result import TrainResult
 from t1core.train.settings import TrainSettings
 from t1core.train.streams import BatchStreams, put_batch
 from t1core.train.weights import save_weights
 
 PER_TOKEN = ("values", "advantages", "returns", "trainer_logprobs")
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """What a step did. `per_token` arrays are float32 [T], aligned with `batch.tokens`; alike on every rank.
-
-    `timings_s` are wall-clock seconds a phase, `cpu_s` this process's CPU seconds for the whole step.
-    """
-
-    metrics: dict[str, float]
-    per_token: dict[str, np.ndarray]
-    timings_s: dict[str, float]
-    cpu_s: float
 
 
 @dataclass
