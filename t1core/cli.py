@@ -1,7 +1,10 @@
 """The `t1` command."""
 
+import contextlib
 import os
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +25,8 @@ def prepare(preset: Preset = "quickstart", overrides: Overrides = None) -> None:
 
     config = load_config(preset, overrides or ())
     check_machine(config)
-    assets = make(config, say=_say)
+    with _interruptible():
+        assets = make(config, say=_say)
     _say(f"pool    {assets.pool}\nactor   {assets.actor}\ncritic  {assets.critic or 'cold'}")
 
 
@@ -33,14 +37,13 @@ def campaign(
     run_name: Annotated[str | None, typer.Option(help="name of the run directory")] = None,
 ) -> None:
     """Run a campaign in the foreground."""
-    from t1core.campaign.campaign import run_campaign
     from t1core.config import load_config
 
-    config = load_config(preset, overrides or ())
-    try:
+    config = load_config(preset, overrides or ())  # before the imports that take seconds
+    from t1core.campaign.campaign import run_campaign
+
+    with _interruptible():
         run_campaign(config, run_name=run_name, say=_say)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
 
 
 @app.command()
@@ -52,10 +55,48 @@ def notebook(
     """Execute a notebook through papermill, strictly: unknown or ill-typed parameters are refused."""
     from t1core.campaign.execute import execute
 
-    try:
+    with _interruptible():
         execute(spec, overrides=overrides or (), output=output, say=_say)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+
+
+RunPath = Annotated[Path, typer.Argument(help="run directory")]
+
+
+@app.command()
+def trials(
+    run: RunPath,
+    failed: Annotated[
+        bool, typer.Option(help="only those that something other than the model broke")
+    ] = False,
+) -> None:
+    """List the trials of a run."""
+    from t1core.campaign.report import trial_lines
+    from t1core.store import Run
+
+    for line in trial_lines(Run.open(run), only_failed=failed):
+        _say(line)
+
+
+@app.command()
+def show(
+    run: RunPath, trial: Annotated[str, typer.Argument(help="trial id, as `t1 trials` lists them")]
+) -> None:
+    """Show one trial: every turn, the tests, why it ended."""
+    from t1core.campaign.report import show_lines
+    from t1core.store import Run
+
+    for line in show_lines(Run.open(run), trial):
+        _say(line)
+
+
+@app.command()
+def audit(run: RunPath) -> None:
+    """Check every trained token of a run against what the engine sampled."""
+    from t1core.campaign.report import audit_lines
+    from t1core.store import Run
+
+    for line in audit_lines(Run.open(run)):
+        _say(line)
 
 
 @app.command()
@@ -83,15 +124,29 @@ def config(preset: Preset = "quickstart", overrides: Overrides = None) -> None:
     _say(to_json(load_config(preset, overrides or ())))
 
 
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the block alike, and the command with 130."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _say(line: str) -> None:
     print(line, flush=True)
 
 
 def main() -> None:
-    """Entry point: what the user got wrong is one message, what we got wrong is a traceback."""
+    """Entry point: what the user or the machine got wrong (a full disk, a closed directory) is one message, what we got
+    wrong is a traceback.
+    """
     try:
         app()
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, OSError) as error:
         print(f"t1: {error}", file=sys.stderr)
         if os.environ.get("T1CORE_TRACEBACK"):
             raise

@@ -12,6 +12,7 @@ import numpy as np
 from t1core.agent.prompt import Wording
 from t1core.agent.protocol import Command, render_response
 from t1core.agent.tokenizer import ChatTokenizer
+from t1core.sandbox.sandbox import TERMINAL_WIDTH
 
 PROMPT_LINE = "root@box:/app#"
 FIRST_SCREEN = f"Current Terminal Screen:\n\n{PROMPT_LINE}"
@@ -27,7 +28,7 @@ class Dialogue:
 
 
 def responses(lines: Sequence[str]) -> list[str]:
-    """What the model should answer, turn by turn: one shell line each, the claim with the last, then its confirmation."""
+    """What the model should answer, turn by turn: a shell line each, the claim with the last, its confirmation."""
     last = len(lines) - 1
     answers = [
         render_response(
@@ -43,8 +44,20 @@ def responses(lines: Sequence[str]) -> list[str]:
 
 def observations(turns: Sequence[tuple[str, str]], wording: Wording) -> list[str]:
     """What the terminal answers to each turn's line, given the text it prints; the last one asks for confirmation."""
-    texts = [f"New Terminal Output:\n\n{PROMPT_LINE} {line}\n{output}{PROMPT_LINE}" for line, output in turns]
+    texts = [
+        "New Terminal Output:\n\n" + _as_rows(f"{PROMPT_LINE} {line}\n{output}{PROMPT_LINE}")
+        for line, output in turns
+    ]
     return [*texts[:-1], wording.confirm_completion(texts[-1])]
+
+
+def _as_rows(text: str) -> str:
+    """Text as a terminal shows it: cut at its width, blanks at the end of a row gone."""
+    rows = []
+    for line in text.split("\n"):
+        starts = range(0, max(1, len(line)), TERMINAL_WIDTH)
+        rows += [line[start : start + TERMINAL_WIDTH].rstrip() for start in starts]
+    return "\n".join(rows)
 
 
 def write_dialogue(

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-# A word is its own token wherever it stands, after a space, a slash or a quote, so that copying a name is repeating an id.
-# Punctuation keeps its neighbouring blanks; digits stand alone.
+# A word is its own token wherever it stands, after a space, a slash or a quote, so that copying a name is repeating an
+# id. Punctuation keeps its neighbouring blanks; digits stand alone.
 _PIECES = Regex(r"[A-Za-z]+|[0-9]|[^\S\n]?[^A-Za-z0-9\s]+[^\S\n]?|\s")
 END_OF_TEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 

@@ -3,7 +3,7 @@ ray.
 """
 
 from t1core.analysis.behaviour import family_table, stop_reasons, turns_by_step
-from t1core.analysis.checks import Check, assert_holds, check_run
+from t1core.analysis.checks import Check, assert_holds, check_learning, check_run, say
 from t1core.analysis.compare import RunFrames, compare_runs, over_runs, reward_curves
 from t1core.analysis.cost import cpu_budget, time_split
 from t1core.analysis.critic import explained_variance
@@ -19,6 +19,7 @@ __all__ = [
     "QuarterGain",
     "RunFrames",
     "assert_holds",
+    "check_learning",
     "check_run",
     "compare_runs",
     "cpu_budget",
@@ -32,6 +33,7 @@ __all__ = [
     "quarter_gain",
     "reward_curve",
     "reward_curves",
+    "say",
     "stop_reasons",
     "time_split",
     "turns_by_step",

@@ -29,7 +29,7 @@ def compare_runs(runs: Mapping[str, RunFrames]) -> pd.DataFrame:
     rows = []
     for name, run in runs.items():
         gain = quarter_gain(run.trials)
-        ev = explained_variance(run.metrics)
+        ev = explained_variance(run.metrics, trials=run.trials)
         last = ev.iloc[-max(1, len(ev) // 4) :]
         row = {
             "run": name,

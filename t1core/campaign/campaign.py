@@ -9,12 +9,12 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.assets import Assets, prepare
-from t1core.campaign.preflight import check_machine, check_pool
+from t1core.campaign.preflight import check_machine, check_plan
 from t1core.cluster import guarded, start_crew
 from t1core.config import CampaignConfig
 from t1core.controller import Campaign, run_loop
@@ -23,6 +23,8 @@ from t1core.store import DiskFull, Run, RunState, collect_provenance
 from t1core.tasks.pool import Pool
 
 Say = Callable[[str], None]
+# Readers on other hosts take a run for dead after two minutes without a beat.
+_BEAT_S = 15.0
 
 
 def new_run_name(config: CampaignConfig) -> str:
@@ -41,7 +43,7 @@ def run_campaign(
     check_machine(config)
     assets = prepare(config, say=say)
     pool = Pool.open(assets.pool)
-    check_pool(config, pool)
+    check_plan(config, pool, say=say)
     run = Run.create(
         config.run_root,
         campaign=config.name,
@@ -53,18 +55,20 @@ def run_campaign(
     with _log(run, say) as log:
         log(f"run directory: {run.path}")
         try:
-            asyncio.run(_with_signals(_run(config, assets, pool, run, log, is_evaluated)))
-        except (asyncio.CancelledError, KeyboardInterrupt):
+            work = _run(config, assets, pool, run, log, is_evaluated)
+            asyncio.run(_until_signal(work, beat=run.update_status))
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):  # Ray answers SIGTERM by SystemExit
+            with contextlib.suppress(DiskFull):  # said in the status; the user asked for the end
+                run.close(RunState.INTERRUPTED, error="interrupted")
             log("interrupted; what was finished stays readable")
-            run.close(RunState.INTERRUPTED, error="interrupted")
             raise KeyboardInterrupt from None
         except BaseException as error:
             cause = _first_cause(error)
-            log(f"failed: {type(cause).__name__}: {cause}")
+            told = f"{type(cause).__name__}: {cause}"
             failure = Failure(Boundary.OURS, type(cause).__name__, str(cause)[:2000])
-            with contextlib.suppress(DiskFull):  # the status below is what must be written
-                run.record_failure(failure, step=run.status().step)
-            run.close(RunState.FAILED, error=f"{type(cause).__name__}: {cause}")
+            with contextlib.suppress(DiskFull):  # said in the status; must not hide the cause
+                run.close(RunState.FAILED, error=told, failure=failure)
+            log(f"failed: {told}")
             if cause is error:
                 raise
             raise cause from error
@@ -84,35 +88,58 @@ async def _run(
         await guarded(run_loop(campaign), crew.watchdog())
 
 
-async def _with_signals(work: object) -> None:
-    """Await `work`; SIGINT and SIGTERM cancel it. The handlers are set again when Ray has replaced them."""
-    task = asyncio.ensure_future(work)
+async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:
+    """Await `work` with a beating heart. The first SIGINT or SIGTERM cancels it; later ones do not disturb its
+    ending. The handlers are set before anything starts, and again and again, since Ray replaces them.
+    """
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in signals}
+
+    def interrupt() -> None:
+        if not task.cancelling():
+            task.cancel()
+
+    def set_handlers() -> None:
+        for number in signals:
+            loop.add_signal_handler(number, interrupt)
 
     async def keep_handlers() -> None:
         while True:
-            for number in signals:
-                loop.add_signal_handler(number, task.cancel)
+            set_handlers()
             await asyncio.sleep(1.0)
 
-    keeper = asyncio.ensure_future(keep_handlers())
+    async def keep_beating() -> None:
+        while True:
+            await asyncio.sleep(_BEAT_S)
+            with contextlib.suppress(DiskFull):  # a step's records fail loudly where there is no room
+                beat()
+
+    set_handlers()
+    task = asyncio.ensure_future(work)
+    keepers = [asyncio.ensure_future(keep_handlers()), asyncio.ensure_future(keep_beating())]
     try:
         await task
     finally:
-        keeper.cancel()
+        for keeper in keepers:
+            keeper.cancel()
         for number in signals:
             loop.remove_signal_handler(number)
+            signal.signal(number, before[number])
 
 
 @contextlib.contextmanager
 def _log(run: Run, say: Say) -> Iterator[Say]:
-    """Lines for people, said and kept in the run's log."""
-    with (run.logs / "driver.log").open("a", buffering=1) as file:
+    """Lines for people, said and kept in the run's log as far as the disk and the reader take them: a campaign does
+    not end because of a line.
+    """
+    with (run.logs / "driver.log").open("ab", buffering=0) as file:
 
         def log(line: str) -> None:
-            file.write(f"{time.strftime('%H:%M:%S')} {line}\n")
-            say(line)
+            with contextlib.suppress(OSError):
+                file.write(f"{time.strftime('%H:%M:%S')} {line}\n".encode())
+            with contextlib.suppress(OSError):
+                say(line)
 
         yield log
 

@@ -4,13 +4,17 @@ import contextlib
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from t1core.campaign.launch import LAUNCHES_ENV, read_launches
+from t1core.campaign.launch import LAUNCHES_ENV, read_launch, read_launches
 from t1core.campaign.notebook import CellFailed, ExecutedNotebook, read_spec, run_notebook
+from t1core.store import Run
 
 Say = Callable[[str], None]
+# A campaign that is told to end gives boxes and engine 20 s each, and Ray some.
+_END_DEADLINE_S = 90.0
 
 
 def execute(spec: Path, *, overrides: Iterable[str], output: Path | None, say: Say) -> ExecutedNotebook:
@@ -18,11 +22,12 @@ def execute(spec: Path, *, overrides: Iterable[str], output: Path | None, say: S
 
     Without `output` the executed copy goes into the notebooks folder of the run it launched, or, if it launched none,
     into `runs/notebooks`. Raises ValueError for a wrong spec, CellFailed when a cell fails, KeyboardInterrupt after
-    having ended the campaigns it launched.
+    having ended the campaigns it launched; the copy then holds what ran until there.
     """
     changes = dict(_split(override) for override in overrides)
     plan = read_spec(spec, changes=changes)
     target = output or Path("runs") / "notebooks" / f"{spec.stem}.ipynb"
+    began = time.time()
     with tempfile.NamedTemporaryFile("r", prefix="t1-launches-") as launches:
         os.environ[LAUNCHES_ENV] = launches.name
         noted = Path(launches.name)
@@ -33,6 +38,9 @@ def execute(spec: Path, *, overrides: Iterable[str], output: Path | None, say: S
             raise
         except KeyboardInterrupt:
             _end_launched(noted, say)
+            if target.exists() and target.stat().st_mtime >= began:  # not the copy of an earlier execution
+                partial = ExecutedNotebook(target, None, time.time() - began)
+                _place(partial, noted, keep=output is not None, say=say)
             raise
         finally:
             del os.environ[LAUNCHES_ENV]
@@ -62,8 +70,18 @@ def _place(executed: ExecutedNotebook, noted: Path, *, keep: bool, say: Say) -> 
 
 
 def _end_launched(noted: Path, say: Say) -> None:
-    for pid, run in read_launches(noted):
-        if pid is not None:
-            say(f"interrupted: ending the campaign of {run}")
-            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
-                os.kill(pid, signal.SIGINT)
+    """Tell the launched campaigns to end and wait until they have, so that their final status is what is said."""
+    runs = [run for pid, run in read_launches(noted) if pid is not None]
+    launches = {run: launch for run in runs if (launch := read_launch(run)) and launch.is_alive}
+    for run, launch in launches.items():
+        say(f"interrupted: ending the campaign of {run}")
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(launch.pid, signal.SIGINT)
+    deadline = time.monotonic() + _END_DEADLINE_S
+    while time.monotonic() < deadline and any(launch.is_alive for launch in launches.values()):
+        time.sleep(0.2)
+    for run, launch in launches.items():
+        if launch.is_alive:
+            say(f"it has not ended within {_END_DEADLINE_S:g} s; end it with: kill -9 {launch.pid}")
+        elif (run / "status.json").is_file():
+            say(f"it ended as {Run.open(run).status().state}")

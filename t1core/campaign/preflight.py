@@ -2,11 +2,13 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from t1core.config import CampaignConfig
+from t1core.controller.evaluate import SPLITS
 from t1core.sandbox.doctor import probe
 from t1core.tasks.pool import Pool
 
@@ -14,7 +16,13 @@ from t1core.tasks.pool import Pool
 def check_machine(config: CampaignConfig) -> None:
     """Raise ValueError naming every way in which this machine falls short of the configuration."""
     cluster = config.cluster
-    problems = [f"{problem.what}; fix: {problem.fix}" for problem in probe().problems]
+    found = probe()
+    problems = [f"{problem.what}; fix: {problem.fix}" for problem in found.problems]
+    if found.is_able and found.num_boxes < config.rollout.max_live_trials:
+        problems.append(
+            f"{found.num_boxes} boxes are all that {found.limited_by} allows here and "
+            f"rollout.max_live_trials={config.rollout.max_live_trials} are asked for: lower it, or raise the limit"
+        )
     free_mb = psutil.virtual_memory().available / 2**20
     if free_mb < cluster.min_free_memory_mb:
         problems.append(
@@ -41,14 +49,16 @@ def check_machine(config: CampaignConfig) -> None:
         raise ValueError("this machine cannot run the campaign:\n  - " + "\n  - ".join(problems))
 
 
-def check_pool(config: CampaignConfig, pool: Pool) -> None:
-    """Raise ValueError when the pool lacks a split that the campaign reads."""
-    for split in ("train", "heldout", "heldout_family"):
-        pool.split(split)
-    if config.reward.kind == "dense":
-        binary = [entry.task_id for entry in pool.split("train") if entry.num_tests < 2]
-        if len(binary) == len(pool.split("train")):
-            raise ValueError(
-                f"reward.kind='dense' on pool {pool.directory}, whose tasks have one test each: there is nothing to count; "
-                "use reward.kind='binary' or a pool with several tests a task"
-            )
+def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None] = print) -> None:
+    """Raise ValueError when the pool cannot carry the campaign. A held-out split that it lacks is said: it is not
+    evaluated.
+    """
+    train = pool.split("train")
+    if config.reward.kind == "dense" and all(entry.num_tests < 2 for entry in train):
+        raise ValueError(
+            f"reward.kind='dense' on pool {pool.directory}, whose tasks have one test each: there is nothing to count; "
+            "use reward.kind='binary' or a pool with several tests a task"
+        )
+    for split in SPLITS:
+        if split not in pool.splits:
+            say(f"pool {pool.directory} has no split {split!r}: it is not evaluated")

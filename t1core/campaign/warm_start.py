@@ -4,13 +4,14 @@ The supervised phase stops early on purpose: PPO needs something to improve. As 
 critic is kept, weights alone.
 """
 
+import contextlib
 import math
 import os
 import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from t1core.agent.prompt import WORDINGS
@@ -68,7 +69,7 @@ def _shape(config: CampaignConfig, tokenizer: ChatTokenizer):
 
 def _rank(rank: int, tree: dict, directory: str, port: int) -> None:
     """One data-parallel process of the supervised phase."""
-    from t1core.cluster.session import OFFLINE_ENV
+    from t1core.cluster.environment import OFFLINE_ENV
 
     os.environ |= OFFLINE_ENV | {
         "MASTER_ADDR": "127.0.0.1",
@@ -118,20 +119,24 @@ def _rank(rank: int, tree: dict, directory: str, port: int) -> None:
     trainer.save_weights(Path(directory), "actor")
 
 
-def critic_warmup(config: CampaignConfig, *, actor: Path, directory: Path, say: Say) -> None:
-    """Run a short actor-critic campaign on easy tasks from `actor`, and keep the critic's weights in `directory`."""
+def critic_warmup(config: CampaignConfig, *, actor: Path, directory: Path, scratch: Path, say: Say) -> None:
+    """Run a short actor-critic campaign on easy tasks from `actor`, and keep the critic's weights in `directory`.
+
+    The campaign's own run lies in a new folder under `scratch` and goes away with success. RuntimeError names it when
+    the campaign failed.
+    """
     from t1core.campaign.campaign import run_campaign
     from t1core.tasks.practice.pool import generate_pool
 
     settings = config.warm_start
     say(f"critic warm-up: {settings.critic_warmup_steps} actor-critic steps on easy tasks")
-    with tempfile.TemporaryDirectory(prefix="t1-critic-") as scratch:
-        pool = Path(scratch) / "pool"
+    with _kept_on_failure(scratch) as root:
+        pool = root / "pool"
         generate_pool(pool, seed=settings.seed + 1, level_mix=(1.0, 0.0, 0.0))
         overrides = {
             "name": "critic-warmup",
             "num_steps": settings.critic_warmup_steps,
-            "run_root": scratch,
+            "run_root": str(root),
             "checkpoint_every": 0,
             "seed": settings.seed + 1,
             "model": config.model.model_dump() | {"actor_path": str(actor), "critic_path": "cold"},
@@ -146,3 +151,22 @@ def critic_warmup(config: CampaignConfig, *, actor: Path, directory: Path, say: 
         warmup = CampaignConfig.model_validate(config.model_dump(mode="json") | overrides)
         run_path = run_campaign(warmup, say=say, is_evaluated=False)
         shutil.copytree(run_path / "checkpoints" / "final" / "critic", directory, dirs_exist_ok=True)
+
+
+@contextlib.contextmanager
+def _kept_on_failure(scratch: Path) -> Iterator[Path]:
+    """A new folder that is removed again, unless a run in it failed."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix="critic-warmup-", dir=scratch))
+    is_kept = False
+    try:
+        yield root
+    except Exception as error:
+        runs = sorted(path.parent for path in root.glob("*/*/status.json"))
+        if not runs:
+            raise
+        is_kept = True
+        raise RuntimeError(f"the critic's warm-up failed: {error}. Its run is kept: {runs[-1]}") from error
+    finally:
+        if not is_kept:
+            shutil.rmtree(root, ignore_errors=True)

@@ -4,14 +4,17 @@ Heavy libraries are imported inside the actor, so that the driver stays light.
 """
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import ray
 
+from t1core.cluster.part import Progress
 from t1core.records import Batch, Generation
 from t1core.rollout.trial import TrialResult, TrialSpec, host_cpu_s
 
@@ -89,6 +92,10 @@ class EngineActor(_Process):
 class HostActor(_Process):
     """Hosts trials: boxes, agent loops and graders of one node."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._runner = self._sandbox = self._grader = None
+
     async def setup(self, *, settings: dict[str, Any], engine: Any) -> None:
         from t1core.cluster.hosting import make_runner
 
@@ -108,8 +115,13 @@ class HostActor(_Process):
         return host_cpu_s()
 
     async def close(self) -> None:
-        await self._grader.close()
-        await self._sandbox.close()
+        """End graders and boxes; nothing to do when the setup did not come that far."""
+        try:
+            if self._grader is not None:
+                await self._grader.close()
+        finally:
+            if self._sandbox is not None:
+                await self._sandbox.close()
 
 
 @ray.remote(max_restarts=0, concurrency_groups={"control": 2})
@@ -120,17 +132,37 @@ class TrainerActor(_Process):
         super().__init__()
         self._rank = rank
         self._world_size = world_size
+        self._progress = Progress(None, 0)
+        self._held_port: socket.socket | None = None
 
     @ray.method(concurrency_group="control")
-    def ping(self) -> bool:
-        return True
+    def ping(self) -> Progress:
+        """Answered beside the work, so it tells how far the work is: a stuck collective still answers."""
+        return self._progress
+
+    @contextlib.contextmanager
+    def _working(self, call: str) -> Iterator[None]:
+        self._progress = Progress(call, self._progress.count + 1)
+        try:
+            yield
+        finally:
+            self._progress = Progress(None, self._progress.count + 1)
+
+    def _advance(self, *_: Any) -> None:
+        self._progress = Progress(self._progress.call, self._progress.count + 1)
 
     @ray.method(concurrency_group="control")
-    def address(self) -> tuple[str, int]:
-        """An address and a free port for the process group's rendezvous."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return "127.0.0.1", probe.getsockname()[1]
+    def address(self, *, is_local: bool) -> tuple[str, int]:
+        """An address of this node and a port for the process group's rendezvous.
+
+        The port stays bound until `setup` is over: nobody else is given it, and the rendezvous, which reuses
+        addresses, can still listen on it.
+        """
+        host = "127.0.0.1" if is_local else ray.util.get_node_ip_address()
+        self._held_port = socket.socket()
+        self._held_port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held_port.bind(("", 0))
+        return host, self._held_port.getsockname()[1]
 
     def setup(
         self, config: dict[str, Any], *, actor_path: str, critic_path: str | None, master: tuple[str, int]
@@ -150,13 +182,15 @@ class TrainerActor(_Process):
         )
         self._trainer = Trainer(settings)
         self._trainer.setup()
+        if self._held_port is not None:
+            self._held_port.close()
+        for learner in (self._trainer.actor, self._trainer.critic):
+            learner.model.register_forward_hook(self._advance)
 
     def train_batch(self, batch: Batch, **options: Any) -> Any:
-        result = self._trainer.train_batch(batch, **options)
+        with self._working("train_batch"):
+            result = self._trainer.train_batch(batch, **options)
         return result if self._rank == 0 else None
-
-    def supervised_step(self, batch: Batch, lr: float) -> float:
-        return self._trainer.supervised_step(batch, lr)
 
     def export_actor(self, dtype: str) -> tuple[dict[str, Any], str]:
         """The actor's weights under Hugging Face names (rank 0; empty elsewhere), and their checksum as `dtype`."""
@@ -164,17 +198,20 @@ class TrainerActor(_Process):
 
         from t1core.model.checksum import weight_checksum
 
-        tensors = self._trainer.export_actor()
+        with self._working("export_actor"):
+            tensors = self._trainer.export_actor()
         return tensors, weight_checksum(tensors, dtype=getattr(torch, dtype))
 
     def rotate(self, version: int) -> None:
         self._trainer.rotate(version)
 
     def save_weights(self, directory: str, role: str) -> None:
-        self._trainer.save_weights(Path(directory), role)
+        with self._working("save_weights"):
+            self._trainer.save_weights(Path(directory), role)
 
     def save_checkpoint(self, directory: str) -> None:
-        self._trainer.save_checkpoint(Path(directory))
+        with self._working("save_checkpoint"):
+            self._trainer.save_checkpoint(Path(directory))
 
     @ray.method(concurrency_group="control")
     def cpu_s(self) -> float:

@@ -6,6 +6,7 @@ there, and both sides' checksums must agree before generation goes on.
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -16,13 +17,17 @@ import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from t1core.cluster.actors import EngineActor, HostActor, TrainerActor
-from t1core.cluster.part import Part, PartDied, PartSilent, Watchdog
+from t1core.cluster.deadlines import Deadlines
+from t1core.cluster.part import Part, Watchdog
 from t1core.cluster.session import placement, ray_session
 from t1core.config import CampaignConfig
 from t1core.model.shape import ModelShape
 from t1core.records import Batch
 from t1core.rollout.trial import TrialResult, TrialSpec
 from t1core.train.result import TrainResult
+
+_log = logging.getLogger(__name__)
+_CLOSE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,8 @@ class Crew:
 
     def __init__(self, config: CampaignConfig, trainers: list[Part], engine: Part, host: Part) -> None:
         self._config = config
-        self._deadline_s = config.cluster.control_deadline_s
+        self._deadlines = Deadlines.of(config)
+        self._deadline_s = self._deadlines.control_s
         self.trainers = trainers
         self.engine = engine
         self.host = host
@@ -63,12 +69,13 @@ class Crew:
             self.parts,
             grace_s=cluster.probe_grace_s,
             period_s=cluster.probe_period_s,
-            deadline_s=cluster.control_deadline_s,
+            deadline_s=self._deadlines.control_s,
+            progress_s=self._deadlines.progress_s,
         )
 
     async def launch(self, spec: TrialSpec) -> TrialResult:
-        """Run one trial on the host; it has its own limits, so no deadline here."""
-        return await self.host.call("run_trial", spec, deadline_s=None)
+        """Run one trial on the host, which ends it in time; a host that does not is silent."""
+        return await self.host.call("run_trial", spec, deadline_s=self._deadlines.launch_s)
 
     async def cut(self, trial_ids: list[str]) -> None:
         await self.host.call("cut", trial_ids, deadline_s=self._deadline_s)
@@ -143,10 +150,20 @@ class Crew:
         return {"trainer": sum(sizes[:-2]), "engine": sizes[-2], "host": sizes[-1]}
 
     async def close(self) -> None:
-        """Close boxes and engines in order; parts that are gone already are passed over."""
+        """Close boxes, then the engine. What that raises is logged: it must not hide why the campaign ends."""
         for part in (self.host, self.engine):
-            with contextlib.suppress(PartDied, PartSilent):
-                await part.call("close", deadline_s=20.0)
+            try:
+                await part.call("close", deadline_s=min(_CLOSE_S, self._deadline_s))
+            except Exception as error:
+                _log.warning("closing %s: %s: %s", part.name, type(error).__name__, error)
+
+    def kill(self) -> None:
+        """End every process at once, also when one of them can't be told."""
+        for part in self.parts:
+            try:
+                part.kill()
+            except Exception as error:
+                _log.warning("killing %s: %s: %s", part.name, type(error).__name__, error)
 
 
 @contextlib.asynccontextmanager
@@ -197,15 +214,16 @@ async def start_crew(
             await _set_up(crew, config, shape=shape, actor_path=actor_path, critic_path=critic_path)
             yield crew
         finally:
-            await crew.close()
-            for part in crew.parts:
-                part.kill()
+            try:
+                await crew.close()
+            finally:
+                crew.kill()
 
 
 async def _set_up(
     crew: Crew, config: CampaignConfig, *, shape: ModelShape, actor_path: Path, critic_path: Path | None
 ) -> None:
-    master = await crew.trainers[0].call("address", deadline_s=120.0)
+    master = await crew.trainers[0].call("address", is_local=not config.cluster.address, deadline_s=120.0)
     tree = config.model_dump(mode="json")
     paths = {"actor_path": str(actor_path), "critic_path": str(critic_path) if critic_path else None}
     host_settings = {

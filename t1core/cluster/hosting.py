@@ -1,13 +1,16 @@
 """What a trial host is made of: sandbox, grader, tokenizer and the way to its engine."""
 
+import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayTaskError
 
 from t1core.agent.context import AgentLimits
 from t1core.agent.prompt import WORDINGS
 from t1core.agent.tokenizer import ChatTokenizer
+from t1core.cluster.deadlines import Deadlines
 from t1core.config import CampaignConfig
 from t1core.records import Generation
 from t1core.rollout.engine import EngineDead
@@ -18,24 +21,43 @@ from t1core.sandbox.runtime import ensure_runtime
 from t1core.verifier.grader import Grader
 
 
-class RemoteEngine:
-    """The engine contract's client side, over a Ray actor."""
+class EngineSilent(EngineDead):
+    """The engine did not answer a control call within its deadline."""
 
-    def __init__(self, actor: ray.actor.ActorHandle) -> None:
+
+class RemoteEngine:
+    """The engine contract's client side, over a Ray actor. Control calls have a deadline; a trial bounds `generate`."""
+
+    def __init__(self, actor: ray.actor.ActorHandle, *, control_deadline_s: float) -> None:
         self._actor = actor
+        self._control_deadline_s = control_deadline_s
 
     async def generate(self, input_ids, **request: Any) -> Generation:
         return await self._await(self._actor.generate.remote(input_ids, **request))
 
     async def abort_request(self, request_id: str) -> bool:
-        return await self._await(self._actor.abort_request.remote(request_id))
+        return await self._control("abort_request", request_id)
 
     async def release_session(self, session_id: str) -> None:
-        await self._await(self._actor.release_session.remote(session_id))
+        await self._control("release_session", session_id)
 
-    async def _await(self, reference: Any) -> Any:
+    async def _control(self, method: str, ident: str) -> Any:
+        limit = asyncio.timeout(self._control_deadline_s)
+        try:
+            async with limit:
+                return await self._await(getattr(self._actor, method).remote(ident))
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise EngineSilent(
+                f"the engine did not answer {method} within {self._control_deadline_s:g} s"
+            ) from None
+
+    async def _await(self, reference: Awaitable[Any]) -> Any:
         try:
             return await reference
+        except RayTaskError as error:  # first: it is also an instance of the error it carries
+            raise (error.cause if isinstance(error.cause, Exception) else error) from error
         except RayActorError as error:
             raise EngineDead(f"the engine's process is gone: {error}"[:300]) from None
 
@@ -45,29 +67,36 @@ async def make_runner(
 ) -> tuple[TrialRunner, Any, Grader]:
     """Build a host from a resolved configuration, the model's directory and its number of experts."""
     config = CampaignConfig.model_validate(settings["config"])
+    deadlines = Deadlines.of(config)
+    agent = config.agent
+    limits = AgentLimits(
+        max_turns=agent.max_turns,
+        max_new_tokens=agent.max_new_tokens,
+        context_tokens=agent.context_tokens,
+        context_margin_tokens=agent.context_margin_tokens,
+        timeout_s=agent.agent_timeout_s,
+        max_wait_s=agent.max_wait_s,
+        output_limit_bytes=agent.output_limit_bytes,
+    )
+    tokenizer = ChatTokenizer.load(settings["model_path"])
     runtime = ensure_runtime()
     sandbox = BubblewrapSandbox()
     grader = Grader(runtime=runtime)
-    await grader.start()
-    remote = RemoteEngine(engine)
-    agent = config.agent
+    try:
+        await grader.start()
+    except BaseException:
+        await sandbox.close()
+        raise
+    remote = RemoteEngine(engine, control_deadline_s=deadlines.control_s)
     runner = TrialRunner(
         sandbox=sandbox,
         grader=grader,
         generate=remote.generate,
         abort_request=remote.abort_request,
         release_session=remote.release_session,
-        tokenizer=ChatTokenizer.load(settings["model_path"]),
+        tokenizer=tokenizer,
         wording=WORDINGS[agent.prompt],
-        limits=AgentLimits(
-            max_turns=agent.max_turns,
-            max_new_tokens=agent.max_new_tokens,
-            context_tokens=agent.context_tokens,
-            context_margin_tokens=agent.context_margin_tokens,
-            timeout_s=agent.agent_timeout_s,
-            max_wait_s=agent.max_wait_s,
-            output_limit_bytes=agent.output_limit_bytes,
-        ),
+        limits=limits,
         box_limits=BoxLimits(
             memory_mb=config.sandbox.memory_mb,
             storage_mb=config.sandbox.storage_mb,
@@ -76,5 +105,7 @@ async def make_runner(
         reward=RewardRule(config.reward.kind, config.reward.scale, config.reward.subtract_nop),
         pacer=Pacer(config.sandbox.create_rate_per_s),
         num_experts=settings["num_experts"],
+        deadline_s=deadlines.trial_s,
+        control_deadline_s=deadlines.control_s,
     )
     return runner, sandbox, grader

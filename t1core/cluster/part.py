@@ -1,10 +1,16 @@
 """Calling a part in another process: every control call has a deadline, and an error names the part that failed."""
 
 import asyncio
+import logging
+import time
+from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError, RayTaskError, WorkerCrashedError
+
+_log = logging.getLogger(__name__)
+_CHECK_S = 5.0  # a dead process is known at once; this only bounds the wait for one that is silent
 
 
 class PartDied(RuntimeError):
@@ -13,6 +19,14 @@ class PartDied(RuntimeError):
 
 class PartSilent(RuntimeError):
     """A process of the campaign did not answer within its deadline."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a part is: the long call it is in (None between calls) and a count that grows while that gets on."""
+
+    call: str | None
+    count: int
 
 
 class Part:
@@ -25,20 +39,26 @@ class Part:
     async def call(self, method: str, *args: Any, deadline_s: float | None, **kwargs: Any) -> Any:
         """Call and await. `deadline_s` None is for bulk work, whose liveness the watchdog looks after.
 
-        Raises PartDied or PartSilent with the part's name, and the method's own error as it was raised there.
+        Raises PartDied or PartSilent with the part's name, and the method's own error as it was raised there, with
+        the part's name in a note.
         """
-        reference = getattr(self.actor, method).remote(*args, **kwargs)
+        limit = asyncio.timeout(deadline_s)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(reference.future()), deadline_s)
-        except TimeoutError:
-            raise PartSilent(f"{self.name} did not answer {method} within {deadline_s:g} s") from None
-        except (ActorDiedError, RayActorError, WorkerCrashedError) as error:
-            raise PartDied(f"{self.name} died during {method}: {_first_line(error)}") from None
-        except RayTaskError as error:
+            reference = getattr(self.actor, method).remote(*args, **kwargs)
+            async with limit:
+                return await asyncio.wrap_future(reference.future())
+        except RayTaskError as error:  # first: it is also an instance of the error it carries
             cause = error.cause
-            raise (
-                cause if isinstance(cause, Exception) else RuntimeError(f"{self.name}: {error}")
-            ) from error
+            if not isinstance(cause, Exception):
+                raise RuntimeError(f"{self.name}, {method}: {error}") from error
+            cause.add_note(f"raised by {self.name} in {method}")
+            raise cause from error
+        except (ActorDiedError, RayActorError, WorkerCrashedError) as error:
+            raise PartDied(f"{self.name} died during {method}: {_gist(error)}") from None
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise PartSilent(f"{self.name} did not answer {method} within {deadline_s:g} s") from None
 
     def pid(self) -> int:
         """Process id of the part. Raises PartDied when it is gone, PartSilent after a minute."""
@@ -47,45 +67,100 @@ class Part:
         except GetTimeoutError:
             raise PartSilent(f"{self.name} did not answer pid within 60 s") from None
         except RayActorError as error:
-            raise PartDied(f"{self.name} died: {_first_line(error)}") from None
+            raise PartDied(f"{self.name} died: {_gist(error)}") from None
 
     def kill(self) -> None:
         """End the process at once."""
         ray.kill(self.actor, no_restart=True)
 
 
-def _first_line(error: Exception) -> str:
+def _gist(error: Exception) -> str:
+    """The first line, which says what happened, and the last, where the way it ended or an error at start stands."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:3])[:400]
+    return " ".join([*lines[:1], *lines[1:][-1:]]).partition(" Some common causes")[0][:600]
 
 
 class Watchdog:
-    """Probes every part again and again; the first that dies or stays silent ends the campaign with its name."""
+    """Probes every part again and again; the first that dies or stays silent ends the campaign with its name.
 
-    def __init__(self, parts: list[Part], *, grace_s: float, period_s: float, deadline_s: float) -> None:
+    A part that answers with its `Progress` is silent, too, when a call of it has not got on for `progress_s`.
+    """
+
+    def __init__(
+        self,
+        parts: list[Part],
+        *,
+        grace_s: float,
+        period_s: float,
+        deadline_s: float,
+        progress_s: float = float("inf"),
+    ) -> None:
         self._parts = parts
         self._grace_s = grace_s
         self._period_s = period_s
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
+        self._progress_s = progress_s
+        self._seen: dict[str, tuple[Progress, float]] = {}
 
     async def watch(self) -> None:
         """Run until a probe fails: raises PartDied or PartSilent."""
         await asyncio.sleep(self._grace_s)
         while True:
-            await asyncio.gather(*(part.call("ping", deadline_s=self._deadline_s) for part in self._parts))
+            answers = await asyncio.gather(
+                *(part.call("ping", deadline_s=self.deadline_s) for part in self._parts)
+            )
+            for part, answer in zip(self._parts, answers, strict=True):
+                if isinstance(answer, Progress):
+                    self._check_progress(part, answer, now=time.monotonic())
             await asyncio.sleep(self._period_s)
+
+    async def dead(self) -> PartDied | None:
+        """Ask once, briefly, whether a part is gone."""
+        deadline_s = min(_CHECK_S, self.deadline_s)
+        answers = await asyncio.gather(
+            *(part.call("ping", deadline_s=deadline_s) for part in self._parts), return_exceptions=True
+        )
+        return next((answer for answer in answers if isinstance(answer, PartDied)), None)
+
+    def _check_progress(self, part: Part, progress: Progress, *, now: float) -> None:
+        last, since = self._seen.get(part.name, (None, now))
+        if progress != last:
+            self._seen[part.name] = (progress, now)
+        elif progress.call is not None and now - since > self._progress_s:
+            raise PartSilent(f"{part.name} has not got on with {progress.call} for {now - since:.0f} s")
 
 
 async def guarded(work: Any, watchdog: Watchdog) -> Any:
-    """Await `work` while the watchdog watches; whichever fails first is raised and the other cancelled."""
+    """Await `work` while the watchdog watches; whichever fails first is raised and the other cancelled.
+
+    When `work` fails because a part is gone, that is what is raised. What is cancelled gets twice the watchdog's
+    deadline to clean up, then is left behind.
+    """
     main, watch = asyncio.ensure_future(work), asyncio.ensure_future(watchdog.watch())
     try:
         await asyncio.wait({main, watch}, return_when=asyncio.FIRST_COMPLETED)
-        if main.done():
+        if not main.done():
+            watch.result()
+            raise AssertionError("unreachable: a watchdog only ends by raising")
+        error = main.exception()
+        if error is None:
             return main.result()
-        watch.result()
-        raise AssertionError("unreachable: a watchdog only ends by raising")
+        if not _names_part(error) and (dead := await watchdog.dead()) is not None:
+            raise dead from error
+        raise error
     finally:
         for task in (main, watch):
             task.cancel()
-        await asyncio.gather(main, watch, return_exceptions=True)
+        done, left = await asyncio.wait({main, watch}, timeout=2 * watchdog.deadline_s)
+        for task in done:
+            if not task.cancelled():
+                task.exception()  # marks it as seen
+        if left:
+            _log.warning("the campaign's loop did not end within %g s", 2 * watchdog.deadline_s)
+
+
+def _names_part(error: BaseException) -> bool:
+    named = (PartDied, PartSilent)
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(named) is not None
+    return isinstance(error, named)

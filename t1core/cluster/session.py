@@ -2,27 +2,12 @@
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator
 
-# Set before Ray or a Hugging Face library is imported anywhere in this process or its children.
-OFFLINE_ENV = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "PYTHONWARNINGS": "ignore",  # Megatron and transformers announce at import what they lack
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-}
-for _name, _value in OFFLINE_ENV.items():
-    os.environ.setdefault(_name, _value)
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-import ray  # noqa: E402
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group  # noqa: E402
+from t1core.cluster.environment import OFFLINE_ENV
 
 
 @contextlib.contextmanager
@@ -55,7 +40,7 @@ def ray_session(*, address: str, num_cpus: int, object_store_mb: int) -> Iterato
 
 
 def _start_local(**options: object) -> None:
-    """Start a private instance. Ray gives its own processes 15 s to come up, which a busy machine can miss: try again."""
+    """Start a private instance. Ray gives its own processes 15 s to come up, which a busy machine can miss: retry."""
     for attempts_left in (2, 1, 0):
         try:
             ray.init(**options)

@@ -6,9 +6,7 @@ from t1core.model.shape import ModelShape
 from t1core.train.settings import TrainSettings
 
 
-def train_settings(
-    config: CampaignConfig, *, actor_path: str, critic_path: str | None
-) -> TrainSettings:
+def train_settings(config: CampaignConfig, *, actor_path: str, critic_path: str | None) -> TrainSettings:
     """The trainer's plain settings, from the configuration."""
     train = config.train
     return TrainSettings(

@@ -65,8 +65,6 @@ class TaskSettings(Settings):
 
 
 class AgentSettings(Settings):
-    protocol: Literal["json"] = "json"
-    """Terminus-2's response format."""
     prompt: Literal["compact", "full"] = "compact"
     """Wording of the first prompt: `compact` for the nano model, `full` explains the protocol to a general model."""
     max_turns: int = Field(8, ge=1)
@@ -86,8 +84,6 @@ class AgentSettings(Settings):
 
 
 class SandboxSettings(Settings):
-    kind: Literal["bubblewrap"] = "bubblewrap"
-    """Kind of sandbox."""
     memory_mb: int = Field(512, ge=64)
     """Memory a box may use."""
     storage_mb: int = Field(64, ge=1)
@@ -116,14 +112,14 @@ class RolloutSettings(Settings):
     """Trials a step trains on: the first this many to finish are kept."""
     over_sampling_batch_size: int = Field(44, ge=1)
     """Trials launched a step."""
+    min_accepted_frac: float = Field(0.5, gt=0, le=1)
+    """A step with fewer usable trials than this share of the batch stops the campaign."""
     tail: Literal["cut", "wait"] = "cut"
     """What happens to launched trials beyond the batch: cancelled (T1), or awaited and dropped from the batch."""
     max_live_trials: int = Field(44, ge=1)
     """Trials alive at once on a host."""
     temperature: float = 1.0
     """Sampling temperature in training; anything but 1 is refused, since the trainer scores that distribution."""
-    top_p: float = 1.0
-    """Nucleus in training; anything but 1 is refused."""
     max_retries: int = Field(1, ge=0)
     """Times a trial is launched again after a retryable infrastructure failure."""
 
@@ -134,10 +130,10 @@ class RolloutSettings(Settings):
                 f"over_sampling_batch_size={self.over_sampling_batch_size} is below rollout_batch_size="
                 f"{self.rollout_batch_size}: launch at least as many trials as a step trains on"
             )
-        if self.temperature != 1.0 or self.top_p != 1.0:
+        if self.temperature != 1.0:
             raise ValueError(
-                f"temperature={self.temperature}, top_p={self.top_p}: training samples at temperature 1 and top-p 1, "
-                "because the trainer scores that distribution; use evaluation.temperature for evaluation"
+                f"temperature={self.temperature}: training samples at temperature 1 from the whole distribution, because "
+                "the trainer scores that one; use evaluation.temperature for evaluation"
             )
         return self
 
@@ -165,7 +161,8 @@ class TrainSettings(Settings):
     eps_clip_high: float | None = None
     """Policy clip, upper side."""
     value_clip: float = Field(0.2, gt=0)
-    """Value clip around the values before the update."""
+    """Value clip around the values before the update. The first of `critic_steps` updates starts at these values, so
+    with `critic_steps` 1 it has no effect."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount a trainable token."""
     lambd: float = Field(1.0, ge=0, le=1)
@@ -194,6 +191,15 @@ class TrainSettings(Settings):
     """Expert parallel size."""
     data_parallel: int = Field(1, ge=1)
     """Data parallel size."""
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        if self.measure_free_routing and not self.use_rollout_routing_replay:
+            raise ValueError(
+                "measure_free_routing=true measures what replay is compared with, and use_rollout_routing_replay=false "
+                "turns replay off: set measure_free_routing=false too"
+            )
+        return self
 
     @property
     def num_ranks(self) -> int:

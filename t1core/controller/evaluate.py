@@ -15,13 +15,17 @@ SPLITS = ("heldout", "heldout_family")
 
 
 async def evaluate(campaign: "Campaign", *, step: int, when: str) -> None:
-    """Run one trial on each held-out task and record eval/* at `step`. Raises RuntimeError when tasks are missing."""
+    """Run one trial on each held-out task of the splits that the pool has, and record eval/* at `step`.
+
+    Raises RuntimeError when tasks are missing; the trials that ran are recorded all the same.
+    """
     config, crew, run = campaign.config, campaign.crew, campaign.run
     run.update_status(phase=f"evaluating {when}")
     began = time.monotonic()
     metrics: dict[str, float] = {}
-    trajectories = []
-    for split in SPLITS:
+    trajectories, missing = [], []
+    splits = [split for split in SPLITS if split in campaign.pool.splits]
+    for split in splits:
         tasks = campaign.pool.tasks(split)[: config.evaluation.tasks_per_split]
         specs = evaluation_specs(config, tasks, step=step, split=split)
         rollout = await skim(
@@ -38,17 +42,19 @@ async def evaluate(campaign: "Campaign", *, step: int, when: str) -> None:
         grades = [trajectory.grade for trajectory in finished if trajectory.grade is not None]
         if len(grades) != len(specs):
             failures = sorted({str(item.trajectory.failure) for item in rollout.failed})
-            raise RuntimeError(
-                f"evaluation {when}: {len(specs)} {split} tasks asked, {len(grades)} graded; {'; '.join(failures)[:600]}"
-            )
+            missing.append(f"{len(specs)} {split} tasks asked, {len(grades)} graded: {'; '.join(failures)[:600]}")
+            continue
         metrics |= {
             f"eval/{split}/solved_frac": float(np.mean([grade.solved for grade in grades])),
             f"eval/{split}/reward_mean": float(np.mean([grade.reward for grade in grades])),
             f"eval/{split}/passed_frac": float(np.mean([grade.passed / grade.total for grade in grades])),
             f"eval/{split}/count": float(len(grades)),
         }
-    metrics["time/evaluate_s"] = time.monotonic() - began
+    metrics["time/evaluate_s"] = campaign.evaluation_s = time.monotonic() - began
     run.record_trajectories(trajectories, step=step, kind="eval")
+    if missing:
+        raise RuntimeError(f"evaluation {when} is incomplete and not recorded as a result: {'; '.join(missing)}")
     run.record_metrics(metrics, step=step, kind="eval")
-    solved = "  ".join(f"{split} {metrics[f'eval/{split}/solved_frac']:.1%}" for split in SPLITS)
+    solved = "  ".join(f"{split} {metrics[f'eval/{split}/solved_frac']:.1%}" for split in splits)
+    run.update_status(phase=f"evaluated {when}")
     campaign.say(f"held out, solved {when}: {solved}  ({metrics['time/evaluate_s']:.0f} s)")

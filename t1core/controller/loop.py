@@ -12,7 +12,7 @@ exactly one version ahead (none while the weights have not moved: the first batc
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from t1core.cluster import Crew
 from t1core.config import CampaignConfig
@@ -39,7 +39,8 @@ class Campaign:
     pool: Pool
     say: Say = print
     is_evaluated: bool = True
-    started: float = field(default_factory=time.monotonic)
+    loop_started: float = 0.0
+    evaluation_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ async def run_loop(campaign: Campaign) -> None:
     if campaign.is_evaluated:
         await evaluate(campaign, step=0, when="before training")
     pending: Collected | None = None
+    campaign.loop_started = time.monotonic()
     for iteration in range(config.num_steps + 1):
         clock = StepClock(await crew.cpu_s())
         collected, result = await _both_sides(campaign, iteration, version, pending, clock)
@@ -69,7 +71,7 @@ async def run_loop(campaign: Campaign) -> None:
                 version = trained
                 clock.publication = await crew.publish(version)
         if pending is not None and result is not None:
-            await _record(campaign, pending, result, clock)
+            await _record(campaign, pending, result, clock, beside=collected)
             if config.checkpoint_every and iteration % config.checkpoint_every == 0:
                 await crew.save_checkpoint(run.folder("checkpoints") / f"step_{iteration:04d}")
             every = config.evaluation.every
@@ -110,10 +112,11 @@ async def _collect(campaign: Campaign, step: int, version: int, clock: StepClock
     campaign.run.record_trajectories(
         [result.trajectory for result in rollout.results()], step=step, outcomes=rollout.outcomes()
     )
-    if not rollout.accepted:
+    if len(rollout.accepted) < rollout_config.min_accepted_frac * rollout_config.rollout_batch_size:
         reasons = {str(item.trajectory.failure) for item in rollout.failed} or {"every trial was held back"}
         raise RuntimeError(
-            f"step {step}: none of {rollout.launched} trials is usable: {'; '.join(sorted(reasons))[:800]}"
+            f"step {step}: {len(rollout.accepted)} of {rollout.launched} trials are usable, which is below "
+            f"rollout.min_accepted_frac={rollout_config.min_accepted_frac} of a batch: {'; '.join(sorted(reasons))[:800]}"
         )
     rows = [row for result in rollout.accepted for row in result.rows]
     num_tests = [result.trajectory.num_tests for result in rollout.accepted for _ in result.rows]
@@ -134,10 +137,14 @@ async def _train(campaign: Campaign, pending: Collected, version: int, clock: St
         )
 
 
-async def _record(campaign: Campaign, pending: Collected, result: TrainResult, clock: StepClock) -> None:
+async def _record(
+    campaign: Campaign, pending: Collected, result: TrainResult, clock: StepClock, *, beside: Collected | None
+) -> None:
+    """Write what is known of batch `pending`; time and CPU are of this iteration, in which `beside` was collected."""
     run, crew = campaign.run, campaign.crew
     metrics = measure_rollout(pending.rollout, pending.batch) | result.metrics
-    metrics |= clock.metrics(await crew.cpu_s(), pending.rollout, await crew.memory_mb())
+    metrics |= clock.metrics(await crew.cpu_s(), beside.rollout if beside else None)
+    metrics |= {f"memory/{part}_mb": size for part, size in (await crew.memory_mb()).items()}
     spans = [row.spans for item in pending.rollout.accepted for row in item.rows]
     run.record_tokens(pending.batch, per_token=result.per_token, spans=spans)
     run.record_metrics(metrics, step=pending.step)
@@ -148,7 +155,7 @@ async def _record(campaign: Campaign, pending: Collected, result: TrainResult, c
 def progress_line(campaign: Campaign, step: int, metrics: dict[str, float]) -> str:
     """One line for people: step, reward, solved, explained variance, log-prob gap, time left."""
     done, total = step + 1, campaign.config.num_steps
-    left = (time.monotonic() - campaign.started) / done * (total - done)
+    left = (time.monotonic() - campaign.loop_started) / done * (total - done) + campaign.evaluation_s
     return (
         f"step {done:3d}/{total}  reward {metrics['reward/mean']:.3f}  solved {metrics['reward/solved_frac']:5.1%}  "
         f"EV {metrics['critic/explained_variance']:+.2f}  gap {metrics['logprob_gap/abs_mean']:.4f}  "

@@ -35,26 +35,28 @@ class StepClock:
         finally:
             self._phases_s[name] = time.monotonic() - began
 
-    def metrics(self, cpu: CpuSeconds, rollout: StepRollout, memory_mb: dict[str, float]) -> dict[str, float]:
-        """time/*, cpu/* and memory/* of the step that ends now. `rollout` tells what of the CPU time was grading."""
-        grade_s = sum(item.trajectory.cpu_s.get("grade", 0.0) for item in rollout.results())
+    def metrics(self, cpu: CpuSeconds, rollout: StepRollout | None) -> dict[str, float]:
+        """time/*, cpu/* and the driver's memory of the iteration that ends now, in which `rollout` was collected."""
         metrics = {f"time/{name}_s": seconds for name, seconds in self._phases_s.items()}
         metrics["time/step_s"] = time.monotonic() - self._started
         if self.publication is not None:
+            published = self.publication
             metrics |= {
-                "time/quiesce_s": self.publication.quiesce_s,
-                "time/transfer_s": self.publication.transfer_s,
-                "time/verify_s": self.publication.verify_s,
+                "time/publish_s": published.quiesce_s + published.transfer_s + published.verify_s,
+                "time/quiesce_s": published.quiesce_s,
+                "time/transfer_s": published.transfer_s,
+                "time/verify_s": published.verify_s,
             }
         metrics |= {
             "cpu/generate_s": cpu.generate - self._cpu.generate,
-            "cpu/box_s": max(0.0, cpu.box - self._cpu.box),
-            "cpu/grade_s": grade_s,
+            "cpu/box_s": cpu.box - self._cpu.box,
             "cpu/train_s": cpu.train - self._cpu.train,
             "cpu/driver_s": time.process_time() - self._driver_cpu_s,
             "memory/driver_mb": psutil.Process().memory_info().rss / 2**20,
         }
-        return metrics | {f"memory/{part}_mb": size for part, size in memory_mb.items()}
+        if rollout is not None:
+            metrics["cpu/grade_s"] = sum(item.trajectory.cpu_s["grade"] for item in rollout.results())
+        return metrics
 
 
 def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
@@ -83,7 +85,7 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
         "rollout/parse_error_frac": np.mean([turn.is_parse_error for turn in turns]),
         "rollout/generated_tokens_per_s": sum(sampled) / rollout.rollout_s,
         "routing/rows": len(batch.routed_experts),
-        "routing/missing": 0,
+        "routing/missing": sum(row.rollout_routed_experts is None for item in rollout.accepted for row in item.rows),
     }
     metrics |= _counts("reward/source", [t.grade.source for t in every if t.grade is not None])
     metrics |= _counts("rollout/stop", [t.stop_reason for t in every])

@@ -26,7 +26,7 @@ ACTOR = (
     ),
     Metric("actor/kl_behaviour", "nats", MEAN, "k3 estimate of KL(behaviour, new policy)", "below 0.01"),
     Metric(
-        "actor/lr", "1", SAME, "actor learning rate of this step", "as configured; 0 in critic-only steps"
+        "actor/lr", "1", SAME, "actor learning rate of this step", "as configured; absent in critic-only steps"
     ),
 )
 
@@ -222,10 +222,10 @@ TIME = tuple(
 
 _CPU = {
     "generate": "sampling in the engines",
-    "box": "sandboxes and what the agent ran in them",
+    "box": "the trial host, its boxes, and what agents ran in them",
     "grade": "grading",
     "train": "actor and critic passes",
-    "driver": "the driver and trial host",
+    "driver": "the driver",
 }
 CPU = tuple(
     Metric(f"cpu/{part}_s", "CPU s", SUM, f"processor time of {meaning}", "steady")
@@ -242,7 +242,7 @@ EVAL = (
 )
 
 MEMORY = tuple(
-    Metric(f"memory/{part}_mb", "MB", MAX, f"peak resident memory of the {part}", "flat after a few steps")
+    Metric(f"memory/{part}_mb", "MB", MAX, f"resident memory of the {part} when the step ended", "flat after a few steps")
     for part in ("driver", "trainer", "engine", "host")
 )
 

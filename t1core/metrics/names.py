@@ -31,7 +31,7 @@ def lookup(name: str) -> Metric:
         if pattern.fullmatch(name):
             return metric
     if name in _ALIASES:
-        raise ValueError(f"metric {name!r} is an alias, written by itself: record {_ALIASES[name]!r} instead")
+        raise ValueError(f"metric {name!r} is an alias: record {_ALIASES[name]!r}, under which it is stored")
     near = difflib.get_close_matches(name, [metric.name for metric in CATALOGUE], n=3, cutoff=0.4)
     hint = f"; nearest known: {', '.join(near)}" if near else ""
     raise ValueError(f"metric {name!r} is not defined{hint}. Define it in t1core/metrics/catalogue.py first")

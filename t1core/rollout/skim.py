@@ -7,6 +7,7 @@ Every launch ends in exactly one of accepted, cut, failed and surplus; the sum i
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from t1core.records import StopReason
 from t1core.rollout.trial import TrialResult, TrialSpec
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -53,13 +56,18 @@ async def skim(
     max_live: int,
     tail: str = "cut",
     max_retries: int = 0,
+    cleanup_deadline_s: float = 120.0,
     on_progress: Callable[[StepRollout, int], None] = lambda rollout, live: None,
 ) -> StepRollout:
-    """Run one step's trials. Raises whatever a launch raises (a missing capture, a dead host), after cutting the rest."""
+    """Run one step's trials. Raises whatever a launch raises (a missing capture, a dead host), after cutting the rest.
+
+    That clean-up takes at most `cleanup_deadline_s`; what does not end within it is left behind, and logged.
+    """
     began = time.monotonic()
     rollout = StepRollout()
     waiting = deque(specs)
     live: dict[asyncio.Future[TrialResult], TrialSpec] = {}
+    already_cut: set[str] = set()
     try:
         while live or (waiting and len(rollout.accepted) < accept):
             while waiting and len(live) < max_live and len(rollout.accepted) < accept:
@@ -73,17 +81,37 @@ async def skim(
                 if retry and spec.attempt < max_retries:
                     waiting.append(next_attempt(spec))
             on_progress(rollout, len(live))
-            if len(rollout.accepted) >= accept and live and tail == "cut":
-                await cut([spec.trial_id for spec in live.values()])
+            if len(rollout.accepted) >= accept and tail == "cut":
+                late = [spec.trial_id for spec in live.values() if spec.trial_id not in already_cut]
+                if late:
+                    already_cut.update(late)
+                    await cut(late)
     except BaseException:
-        await cut([spec.trial_id for spec in live.values()])
-        await asyncio.gather(*live, return_exceptions=True)
+        late = [spec.trial_id for spec in live.values() if spec.trial_id not in already_cut]
+        ending = {*live, asyncio.ensure_future(cut(late))} if late else set(live)
+        await _end(ending, within_s=cleanup_deadline_s)
         raise
     rollout.rollout_s = time.monotonic() - began
     assert len(rollout.results()) == rollout.launched, (
         f"{rollout.launched} trials launched, {len(rollout.results())} accounted for"
     )
     return rollout
+
+
+async def _end(ending: set[asyncio.Future], *, within_s: float) -> None:
+    """Wait for what has been told to end, never longer than `within_s` and without an error of its own."""
+    if not ending:
+        return
+    try:
+        await asyncio.wait(ending, timeout=within_s)
+    finally:
+        for future in ending:
+            if not future.done():
+                _log.warning("still not ended after %g s: %r", within_s, future)
+                future.cancel()
+    for future in ending:
+        if future.done() and not future.cancelled() and (error := future.exception()) is not None:
+            _log.warning("while ending the other trials: %s: %s", type(error).__name__, error)
 
 
 def next_attempt(spec: TrialSpec) -> TrialSpec:

@@ -1,6 +1,8 @@
 """One trial from an opened box to a graded trajectory and its training rows.
 
     open box -> agent loop -> kill box, keep its files -> grade in a fresh box -> assemble rows
+    `------------------------------ one deadline for all of it -----------------------------'
+    then, always: close the box, tell the engine to forget the trial (each within the control deadline)
 
 Whatever breaks is recorded with the boundary at which it broke; only a missing route record stops the step, since
 dropping the trial would condition the batch on capture having worked.
@@ -8,6 +10,7 @@ dropping the trial would condition the batch on capture having worked.
 
 import asyncio
 import contextlib
+import logging
 import resource
 import tempfile
 import time
@@ -16,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from t1core.agent.context import AgentLimits
-from t1core.agent.loop import AgentRecord, Generate, GenerationAborted, run_agent
+from t1core.agent.loop import AgentRecord, Generate, GenerationAborted, GenerationStalled, run_agent
 from t1core.agent.prompt import Wording
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.records import (
@@ -33,13 +36,26 @@ from t1core.records import (
 from t1core.rollout.engine import EngineDead, EngineRefused
 from t1core.rollout.pacing import Pacer
 from t1core.routing import MissingRoutes, validate
-from t1core.sandbox.sandbox import Box, BoxDied, BoxSpec, BoxTimeout, Sandbox, SandboxUnavailable
+from t1core.sandbox.sandbox import (
+    Box,
+    BoxDied,
+    BoxSpec,
+    BoxTimeout,
+    Sandbox,
+    SandboxUnavailable,
+)
 from t1core.tito import assemble
 from t1core.verifier.grader import Grader
+
+_log = logging.getLogger(__name__)
 
 
 class Ungraded(RuntimeError):
     """The verifier could not grade a trial through no fault of the agent."""
+
+
+class TrialOverdue(RuntimeError):
+    """A trial as a whole took longer than it may."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +116,10 @@ class TrialRunner:
         reward: RewardRule,
         pacer: Pacer,
         num_experts: int,
+        deadline_s: float,
+        control_deadline_s: float,
     ) -> None:
+        """`deadline_s` bounds a trial from its arrival to its rows, `control_deadline_s` each part of its clean-up."""
         self._sandbox = sandbox
         self._grader = grader
         self._generate = generate
@@ -113,6 +132,8 @@ class TrialRunner:
         self._reward = reward
         self._pacer = pacer
         self._num_experts = num_experts
+        self._deadline_s = deadline_s
+        self._control_deadline_s = control_deadline_s
         self._live: dict[str, asyncio.Task[TrialResult]] = {}
         self._cut: set[str] = set()
 
@@ -123,14 +144,20 @@ class TrialRunner:
             self._cut.discard(spec.trial_id)
             return trial.cut()
         work = self._live[spec.trial_id] = asyncio.create_task(self._work(trial), name=spec.trial_id)
+        limit = asyncio.timeout(self._deadline_s)
         try:
-            return trial.result(await work)
+            async with limit:
+                return trial.result(await work)
         except asyncio.CancelledError:
             if spec.trial_id not in self._cut:
                 raise
             return trial.cut()
         except MissingRoutes:
             raise
+        except TimeoutError as error:
+            overdue = TrialOverdue(f"not through after {self._deadline_s:g} s, in phase {trial.phase}")
+            trial.fail(overdue if limit.expired() else error)
+            return trial.result(())
         except Exception as error:
             trial.fail(error)
             return trial.result(())
@@ -141,9 +168,13 @@ class TrialRunner:
             await self._release(trial)
 
     async def cut(self, trial_ids: list[str]) -> None:
-        """End these trials now, also such as have not arrived yet; each returns its record, with stop reason CUT."""
-        self._cut.update(trial_ids)
-        for trial_id in trial_ids:
+        """End these trials now, also such as have not arrived yet; each returns its record, with stop reason CUT.
+
+        Cutting a trial again does nothing: a second cancellation would break into its clean-up.
+        """
+        fresh = [trial_id for trial_id in trial_ids if trial_id not in self._cut]
+        self._cut.update(fresh)
+        for trial_id in fresh:
             if trial_id in self._live:
                 self._live[trial_id].cancel()
 
@@ -178,13 +209,26 @@ class TrialRunner:
             return self._assemble(trial)
 
     async def _release(self, trial: "_Trial") -> None:
-        with contextlib.suppress(EngineDead):  # a dead engine is reported by the trial itself
-            if trial.record.pending_call_id is not None:
-                await self._abort_request(trial.record.pending_call_id)
-            await self._release_session(trial.spec.trial_id)
+        """Close the box first, whatever else hangs, then tell the engine. What this raises must not hide how the trial
+        ended, so it is logged."""
         if trial.box is not None:
-            with contextlib.suppress(BoxDied, BoxTimeout):  # a box that died is already closed
-                await trial.box.close()
+            await self._tidy(trial, "closing its box", trial.box.close())
+        if trial.phase not in ("queue", "open"):
+            await self._tidy(trial, "telling the engine to forget it", self._forget(trial))
+
+    async def _forget(self, trial: "_Trial") -> None:
+        if trial.record.pending_call_id is not None:
+            await self._abort_request(trial.record.pending_call_id)
+        await self._release_session(trial.spec.trial_id)
+
+    async def _tidy(self, trial: "_Trial", what: str, work: Awaitable[object]) -> None:
+        try:
+            async with asyncio.timeout(self._control_deadline_s):
+                await work
+        except Exception as error:
+            _log.warning(
+                "trial %s: %s failed: %s: %s", trial.spec.trial_id, what, type(error).__name__, error
+            )
 
     def _box_spec(self, spec: TrialSpec) -> BoxSpec:
         return BoxSpec(
@@ -245,11 +289,12 @@ class _Trial:
         self.failure: Failure | None = None
         self.timings_s: dict[str, float] = {}
         self.boundary = Boundary.OURS
+        self.phase = "queue"
         self._started = time.monotonic()
 
     @contextlib.contextmanager
     def timed(self, name: str, boundary: Boundary):
-        self.boundary = boundary
+        self.phase, self.boundary = name, boundary
         began = time.monotonic()
         try:
             yield
@@ -257,18 +302,22 @@ class _Trial:
             self.timings_s[name] = time.monotonic() - began
 
     def fail(self, error: Exception) -> None:
-        if isinstance(error, EngineDead | EngineRefused | GenerationAborted):
-            boundary = Boundary.ENGINE
-        elif isinstance(error, SandboxUnavailable | BoxDied | BoxTimeout):
-            boundary = Boundary.SANDBOX
-        elif isinstance(error, Ungraded):
-            boundary = Boundary.VERIFIER
-        else:
-            boundary = Boundary.OURS
+        boundary = self._boundary_of(error)
         retryable = boundary in (Boundary.ENGINE, Boundary.SANDBOX, Boundary.VERIFIER)
-        where = f"{self.boundary}: " if boundary is Boundary.OURS else ""
-        self.failure = Failure(boundary, type(error).__name__, f"{where}{error}"[:2000], retryable)
+        self.failure = Failure(boundary, type(error).__name__, str(error)[:2000], retryable)
         self.record.stop_reason = StopReason.FAILED
+
+    def _boundary_of(self, error: Exception) -> Boundary:
+        """By the error where its type tells, else by the phase it broke in."""
+        if isinstance(error, EngineDead | EngineRefused | GenerationAborted | GenerationStalled):
+            return Boundary.ENGINE
+        if isinstance(error, SandboxUnavailable | BoxDied | BoxTimeout):
+            return Boundary.SANDBOX
+        if isinstance(error, TrialOverdue) and self.record.pending_call_id is not None:
+            return Boundary.ENGINE
+        if isinstance(error, ValueError) and self.phase in ("open", "grade"):
+            return Boundary.TASK  # an environment that cannot be honoured, or no tests
+        return self.boundary
 
     def cut(self) -> TrialResult:
         self.record.stop_reason = StopReason.CUT

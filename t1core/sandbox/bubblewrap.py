@@ -20,7 +20,7 @@ from t1core.sandbox.dockerfile import Copy, Recipe, read_recipe
 from t1core.sandbox.etc import write_etc
 from t1core.sandbox.runtime import BOX_PREFIX, ensure_runtime, install_payload, payload_argv
 from t1core.sandbox.sandbox import BoxSpec, SandboxUnavailable
-from t1core.sandbox.state import StateBlock, lacks_uids
+from t1core.sandbox.state import BLOCK_SIZE, Claim, StateBlock, lacks_uids
 
 KEPT_DIRECTORIES = ("/app", "/root", "/tmp", "/logs")
 BOX_PATH = f"{BOX_PREFIX}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -33,7 +33,8 @@ _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETUID", 
 class BubblewrapSandbox:
     """Opens bubblewrap boxes. One per process is enough; `close` ends every box it opened."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_boxes: int = BLOCK_SIZE) -> None:
+        """`max_boxes` counts what has a place on the host: open boxes, and layers not closed yet."""
         self._bwrap, self._setpriv = shutil.which("bwrap"), shutil.which("setpriv")
         if self._bwrap is None:
             raise SandboxUnavailable("bubblewrap is not installed", fix="apt-get install -y bubblewrap")
@@ -46,7 +47,7 @@ class BubblewrapSandbox:
         self._runtime = ensure_runtime()
         payload = install_payload(self._runtime, _PAYLOAD)
         self._payload_argv = payload_argv(BOX_PREFIX, payload, _PAYLOAD[0])
-        self._block = StateBlock()
+        self._block = StateBlock(num_slots=max_boxes)
         self.state_path = self._block.path
         self._etc = self._block.path / "etc"
         write_etc(self._etc)
@@ -58,22 +59,24 @@ class BubblewrapSandbox:
         dockerfile = spec.environment_dir / "Dockerfile" if spec.environment_dir is not None else None
         text = dockerfile.read_text() if dockerfile is not None and dockerfile.exists() else ""
         recipe = read_recipe(text, workdir=spec.workdir)
-        path, uid = self._block.claim()
+        claim = self._block.claim()
         try:
-            box = await self._start(spec, recipe, path=path, uid=uid)
+            box = self._start(spec, recipe, claim=claim)
         except BaseException:
-            self._block.release(path)
+            claim.release()
             raise
+        self._boxes.add(box)
         try:
+            await box.started(deadline_s=START_DEADLINE_S)
             await box.furnish(recipe, environment_dir=spec.environment_dir)
         except BaseException:
-            await box.close()
+            await box.close()  # goes on by itself should we be cancelled here
             raise
         return box
 
-    async def _start(self, spec: BoxSpec, recipe: Recipe, *, path: Path, uid: int) -> BubblewrapBox:
+    def _start(self, spec: BoxSpec, recipe: Recipe, *, claim: Claim) -> BubblewrapBox:
         tops = dict.fromkeys([*KEPT_DIRECTORIES, *recipe.directories])
-        directories = {top: path / top[1:] for top in tops}
+        directories = {top: claim.path / top[1:] for top in tops}
         for top, directory in directories.items():
             directory.mkdir()
             directory.chmod(0o1777 if top == "/tmp" else 0o755)
@@ -83,7 +86,7 @@ class BubblewrapSandbox:
                 break
             assert spec.environment_dir is not None
             furnish.copy_in(step, environment_dir=spec.environment_dir, directories=directories)
-        furnish.hand_over(directories, uid=uid)
+        furnish.hand_over(directories, uid=claim.uid)
         host, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         errors = os.memfd_create("bubblewrap-errors", os.MFD_CLOEXEC)
         filter_fd = os.memfd_create("seccomp", os.MFD_CLOEXEC)
@@ -94,7 +97,13 @@ class BubblewrapSandbox:
             env = {**recipe.env, **spec.env}
             arguments = self._arguments(directories, env=env, workdir=recipe.workdir, seccomp_fd=filter_fd)
             process = subprocess.Popen(
-                [*self._as_uid(uid), self._bwrap, *arguments, "--", *self._payload(spec, inner, directories)],
+                [
+                    *self._as_uid(claim.uid),
+                    self._bwrap,
+                    *arguments,
+                    "--",
+                    *self._payload(spec, inner, directories),
+                ],
                 pass_fds=(inner.fileno(), filter_fd),
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
@@ -110,25 +119,16 @@ class BubblewrapSandbox:
         finally:
             inner.close()
             os.close(filter_fd)
-        box = BubblewrapBox(
+        return BubblewrapBox(
             spec,
             process=process,
             control=host,
             errors_fd=errors,
-            path=path,
+            claim=claim,
             directories=directories,
-            uid=uid,
             workdir=recipe.workdir,
-            on_closed=self._closed,
-            release=self._block.release,
+            on_closed=self._boxes.discard,
         )
-        self._boxes.add(box)
-        try:
-            await box.started(deadline_s=START_DEADLINE_S)
-        except BaseException:
-            await box.close()
-            raise
-        return box
 
     def _payload(self, spec: BoxSpec, inner: socket.socket, directories: Mapping[str, Path]) -> list[str]:
         sizes = [str(megabytes << 20) for megabytes in (spec.memory_mb, spec.storage_mb)]
@@ -194,12 +194,8 @@ class BubblewrapSandbox:
             out += ["--setenv", name, value]
         return [*out, "--chdir", workdir]
 
-    def _closed(self, box: BubblewrapBox, *, release: bool) -> None:
-        self._boxes.discard(box)
-        if release:
-            self._block.release(box.path)
-
     async def close(self) -> None:
         """Close every box still open and give the state block back. Layers of this sandbox end too."""
-        await asyncio.gather(*(box.close() for box in list(self._boxes)))
+        while self._boxes:  # one may be opening still
+            await asyncio.gather(*(box.close() for box in list(self._boxes)))
         self._block.close()

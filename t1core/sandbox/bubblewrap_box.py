@@ -1,6 +1,7 @@
 """One live bubblewrap box, seen from the host."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -20,6 +21,7 @@ from t1core.sandbox.sandbox import (
     Layer,
     SandboxUnavailable,
 )
+from t1core.sandbox.state import Claim, idle
 
 RUN_DEADLINE_S = 120.0
 GRACE_S = 3.0
@@ -37,20 +39,19 @@ class BubblewrapBox:
         process: subprocess.Popen,
         control: socket.socket,
         errors_fd: int,
-        path: Path,
+        claim: Claim,
         directories: Mapping[str, Path],
-        uid: int,
         workdir: str,
-        on_closed: Callable[..., None],
-        release: Callable[[Path], None],
+        on_closed: Callable[["BubblewrapBox"], None],
     ) -> None:
-        self.spec, self.path, self.workdir = spec, path, workdir
+        """`on_closed` is told when the box has ended, and its files are gone or a layer's."""
+        self.spec, self.path, self.workdir = spec, claim.path, workdir
         self._process, self._errors_fd = process, errors_fd
-        self._directories, self._uid, self._on_closed = dict(directories), uid, on_closed
-        self._release = release
+        self._claim, self._directories, self._on_closed = claim, dict(directories), on_closed
         self._channel = Channel(control, box_id=spec.box_id, why_dead=self._why_dead)
         self.cpu_s = 0.0  # user and system time of everything that ran in the box; known once it ended
-        self._ending: asyncio.Future[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._is_layer = False  # the files are to outlive the box
 
     async def started(self, *, deadline_s: float) -> None:
         """Wait for the control process. Raises BoxTimeout, or SandboxUnavailable with bubblewrap's own
@@ -120,16 +121,25 @@ class BubblewrapBox:
                 (code,) = await asyncio.wait_for(asyncio.shield(answer), timeout_s)
             except TimeoutError:
                 timed_out = True
-                self._channel.start("kill", ident)
-                (code,) = await asyncio.wait_for(answer, CONTROL_DEADLINE_S)
+                code = await self._kill(ident, answer)
             except asyncio.CancelledError:
-                if not self._channel.is_dead:
+                with contextlib.suppress(BoxDied):
                     self._channel.start("kill", ident)
                 raise
             return ExecResult(int(code), readers[0].finish(), readers[1].finish(), timed_out)
         finally:
             for reader in readers:
                 reader.close()
+
+    async def _kill(self, ident: bytes, answer: "asyncio.Future[list[bytes]]") -> bytes:
+        self._channel.start("kill", ident)
+        try:
+            (code,) = await asyncio.wait_for(answer, CONTROL_DEADLINE_S)
+        except TimeoutError:
+            raise BoxTimeout(
+                f"box {self.spec.box_id}: a command was not killed within {CONTROL_DEADLINE_S:g} s"
+            ) from None
+        return code
 
     async def terminal(
         self, *, width: int = TERMINAL_WIDTH, height: int = TERMINAL_HEIGHT
@@ -161,38 +171,52 @@ class BubblewrapBox:
         target.write_bytes(done.stdout)
 
     async def snapshot(self) -> Layer:
-        """See `Box.snapshot`."""
+        """See `Box.snapshot`. Cancelled, it closes the box."""
         if self._ending is not None:
             raise BoxDied(f"box {self.spec.box_id} was closed before its snapshot")
-        await self._end()
-        self._on_closed(self, release=False)
+        self._is_layer = True
+        try:
+            await self._ended()
+        except asyncio.CancelledError:
+            self._is_layer = False
+            if self._ending.done():  # too late for it to see that nobody gets the layer
+                self._claim.release()
+            raise
         return Layer(
             box_id=self.spec.box_id,
             path=self.path,
             directories=self._directories,
-            uid=self._uid,
+            uid=self._claim.uid,
             workdir=self.workdir,
             cpu_s=self.cpu_s,
-            on_close=self._release,
+            on_close=self._claim.release,
         )
 
     async def close(self) -> None:
         """See `Box.close`. After a snapshot this does nothing: the files are the layer's."""
+        await self._ended()
+
+    async def _ended(self) -> None:
+        """Begin the end, or join it. A caller that is cancelled leaves; the end goes on."""
         if self._ending is None:
-            await self._end()
-            self._on_closed(self, release=True)
+            self._channel.close()
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.shield(self._ending)
 
     async def _end(self) -> None:
-        self._channel.close()
-        self._ending = asyncio.ensure_future(self._wait_for_end())
-        await asyncio.shield(self._ending)
+        await self._wait_for_end()
+        if not self._is_layer:
+            self._claim.release()
+        self._on_closed(self)
 
     async def _wait_for_end(self) -> None:
         """The closed socket ends the control process and with it the namespace, whose CPU time then reaches
         us; a box that will not go that way is killed."""
         pid = self._process.pid
         inner = _children(pid)
+        is_watched = bool(inner)
         if not await _exited(os.pidfd_open(pid), within_s=GRACE_S):
+            is_watched = False  # it may have had a child since
             os.kill(pid, signal.SIGKILL)  # not Popen.kill, which may reap, and the rusage with it
             await _exited(os.pidfd_open(pid), within_s=None)
         _, status, usage = os.wait4(pid, 0)
@@ -200,6 +224,8 @@ class BubblewrapBox:
         self.cpu_s = usage.ru_utime + usage.ru_stime
         for pidfd in inner:
             await _exited(pidfd, within_s=None)
+        if not is_watched:
+            await idle(self._claim.uid)
         os.close(self._errors_fd)
 
     def _said(self) -> str:

@@ -4,13 +4,13 @@ What comes back was written by a process the agent may have replaced, so it is b
 its descriptors are never accepted.
 """
 
-import array
 import asyncio
 import os
 import socket
 from collections.abc import Callable
 
 from t1core.sandbox.inbox import wire
+from t1core.sandbox.outbox import Outbox
 from t1core.sandbox.sandbox import BoxDied, BoxTimeout
 
 CONTROL_DEADLINE_S = 60.0
@@ -21,7 +21,7 @@ class Channel:
     """Orders to one control process. `why_dead` says what is known once it is gone."""
 
     def __init__(self, sock: socket.socket, *, box_id: str, why_dead: Callable[[], str]) -> None:
-        sock.setblocking(False)
+        self._outbox = Outbox(sock)
         self._socket, self._box_id, self._why_dead = sock, box_id, why_dead
         self._assembler = wire.Assembler()
         self._waiting: dict[bytes, asyncio.Future[list[bytes]]] = {}
@@ -44,29 +44,18 @@ class Channel:
     def start(
         self, order: str, *fields: bytes, fds: tuple[int, ...] = ()
     ) -> tuple[bytes, "asyncio.Future[list[bytes]]"]:
-        """Send an order, with descriptors on its last frame; returns its id and the answer to come."""
+        """Send an order, with descriptors that the caller may close at once; returns its id and the answer to
+        come. Never waits for the control process to take it. Raises BoxDied."""
         if self.is_dead:
             raise BoxDied(f"box {self._box_id} is gone: {self._why_dead()}")
         self._next_id += 1
         ident = b"%d" % self._next_id
         answer = self._waiting[ident] = self._loop.create_future()
-        *first, last = wire.frames(wire.pack(order.encode(), ident, *fields))
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        self._socket.setblocking(
-            True
-        )  # the control process reads at once; a message of several frames must not be torn
-        self._socket.settimeout(CONTROL_DEADLINE_S)
         try:
-            for frame in first:
-                self._socket.send(frame)
-            self._socket.sendmsg([last], rights)
-        except TimeoutError:
-            raise BoxTimeout(f"box {self._box_id}: does not take orders") from None
+            self._outbox.send(wire.pack(order.encode(), ident, *fields), fds=fds)
         except OSError:
             self._waiting.pop(ident)
             raise BoxDied(f"box {self._box_id} is gone: {self._why_dead()}") from None
-        finally:
-            self._socket.setblocking(False)
         return ident, answer
 
     def forget(self, ident: bytes) -> None:
@@ -109,6 +98,7 @@ class Channel:
             return
         self.is_dead = True
         self._loop.remove_reader(self._socket.fileno())
+        self._outbox.close()
         self._socket.close()
         for answer in [self.ready, *self._waiting.values()]:
             if not answer.done():

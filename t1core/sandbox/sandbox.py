@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from t1core.sandbox.state import remove_tree
-
 TERMINAL_WIDTH, TERMINAL_HEIGHT = 160, 40
 
 
@@ -79,10 +77,12 @@ class Layer:
     uid: int
     workdir: str
     cpu_s: float
+    on_close: Callable[[], None] = field(repr=False, compare=False)
 
     def close(self) -> None:
-        """Remove the layer's files."""
-        remove_tree(self.path)
+        """Remove the layer's files and give its place back to the sandbox; twice is harmless, and closing the
+        sandbox does it too. Nothing may run as `uid` any more."""
+        self.on_close()
 
 
 class Terminal(Protocol):

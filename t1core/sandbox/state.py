@@ -5,9 +5,13 @@ Claiming a block empties it, so what a killed host left behind goes away by itse
 has the user's uid.
 """
 
+import asyncio
 import fcntl
 import os
 import shutil
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from t1core.sandbox.runtime import reachable_directory, state_root
@@ -15,6 +19,7 @@ from t1core.sandbox.runtime import reachable_directory, state_root
 FIRST_UID = 900_000
 BLOCK_SIZE = 1024
 NUM_BLOCKS = 64
+IDLE_WITHIN_S = 10.0
 
 
 def lacks_uids() -> str:
@@ -51,10 +56,63 @@ def remove_tree(path: Path) -> None:
         shutil.rmtree(path)
 
 
-class StateBlock:
-    """A claimed block: hands out box directories and uids, one each, and takes them back."""
+async def idle(uid: int, *, within_s: float = IDLE_WITHIN_S) -> bool:
+    """Wait until no process of the host runs as `uid`, a box's; False when one still does.
 
-    def __init__(self) -> None:
+    For the ends that nobody could watch: killed processes take a moment to go. A plain user's boxes share a
+    uid, so that there is nothing to wait for.
+    """
+    if os.geteuid() != 0:
+        return True
+    give_up = asyncio.get_running_loop().time() + within_s
+    while _runs_as(uid):
+        if asyncio.get_running_loop().time() >= give_up:
+            return False
+        await asyncio.sleep(0.02)
+    return True
+
+
+def _runs_as(uid: int) -> bool:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/status", "rb") as file:
+                    status = file.read()
+            except OSError:  # it has just ended
+                continue
+            is_zombie = status.partition(b"\nState:")[2].split(None, 1)[0] == b"Z"
+            if not is_zombie and int(status.partition(b"\nUid:")[2].split(None, 1)[0]) == uid:
+                return True
+    return False
+
+
+@dataclass(eq=False)
+class Claim:
+    """A box's directory, which others can pass through but not list, and the uid it runs as."""
+
+    path: Path
+    uid: int
+    _give_back: "Callable[[Claim], None]" = field(repr=False)
+    _is_held: bool = True
+
+    def release(self) -> None:
+        """Remove the directory and free the slot; from the second time on, nothing: the slot may be another
+        box's by then. Nothing may run as `uid` any more."""
+        if self._is_held:
+            self._is_held = False
+            self._give_back(self)
+
+
+class StateBlock:
+    """A claimed block: hands out box directories and uids, one each, and takes them back.
+
+    The slot that has been free for longest is taken first.
+    """
+
+    def __init__(self, *, num_slots: int = BLOCK_SIZE) -> None:
+        if not 0 < num_slots <= BLOCK_SIZE:
+            raise ValueError(f"num_slots {num_slots} must be between 1 and {BLOCK_SIZE}")
+        self._num_slots = num_slots
         root = reachable_directory(Path(os.environ.get("T1CORE_BOX_DIR") or state_root() / "boxes"))
         for index in range(NUM_BLOCKS):
             lock = os.open(root / f"block-{index}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -74,34 +132,33 @@ class StateBlock:
             remove_tree(self.path)
         self.path.mkdir()
         self.path.chmod(0o711)
-        self._free = list(range(BLOCK_SIZE - 1, -1, -1))
+        self._free = deque(range(num_slots))
 
-    def claim(self) -> tuple[Path, int]:
-        """A fresh directory that others can pass through but not list, and the uid of the box that will use
-        it.
-
-        Raises ValueError when all are taken.
-        """
+    def claim(self) -> Claim:
+        """A fresh directory and a uid that nobody else uses. Raises ValueError when all are taken."""
+        if self._lock < 0:
+            raise ValueError("this sandbox is closed: open another one")
         if not self._free:
-            raise ValueError(f"{BLOCK_SIZE} boxes are open in this process; close some first")
-        slot = self._free.pop()
+            raise ValueError(
+                f"{self._num_slots} boxes and layers are open in this sandbox: close layers once they are graded"
+            )
+        slot = self._free.popleft()
         path = self.path / str(slot)
         if path.exists():
             remove_tree(path)
         path.mkdir()
         path.chmod(0o711)
-        return path, FIRST_UID + self._index * BLOCK_SIZE + slot if os.geteuid() == 0 else os.geteuid()
+        uid = FIRST_UID + self._index * BLOCK_SIZE + slot if os.geteuid() == 0 else os.geteuid()
+        return Claim(path, uid, self._take_back)
 
-    def release(self, path: Path) -> None:
-        """Remove a claimed directory and free its slot."""
-        if path.exists():
-            remove_tree(path)
-        slot = int(path.name)
-        if slot not in self._free:
-            self._free.append(slot)
+    def _take_back(self, claim: Claim) -> None:
+        if self._lock < 0:  # another process may have the block by now
+            return
+        remove_tree(claim.path)
+        self._free.append(int(claim.path.name))
 
     def close(self) -> None:
-        """Give the block back."""
+        """Give the block back, with every directory in it, claimed or not."""
         if self._lock >= 0:
             remove_tree(self.path)
             os.close(self._lock)

@@ -1,10 +1,10 @@
 """The run directory: the only part that reads or writes it. Imports neither torch nor ray."""
 
-from t1core.store.atomic import DiskFull
+from t1core.store.atomic import DiskFull, write_json
 from t1core.store.provenance import collect_provenance, describe_provenance
 from t1core.store.run import Run, RunBusy, find_runs
 from t1core.store.schema import NewerSchema
-from t1core.store.status import RunState, Status
+from t1core.store.status import RunState, Status, is_process, process_started
 from t1core.store.tail import MetricRow, Update
 from t1core.store.trial_table import StoredTrial
 
@@ -21,4 +21,7 @@ __all__ = [
     "collect_provenance",
     "describe_provenance",
     "find_runs",
+    "is_process",
+    "process_started",
+    "write_json",
 ]

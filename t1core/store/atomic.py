@@ -23,7 +23,7 @@ class DiskFull(OSError):
         super().__init__(
             errno.ENOSPC,
             f"disk full: {path} needs {needed_bytes:,} bytes and {free:,} are free. Earlier files are "
-            "intact; free some space and resume the run, or start one with its run root elsewhere",
+            "intact and stay readable; free some space, or set run_root elsewhere, and start a new run",
         )
 
 

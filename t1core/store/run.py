@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from t1core.metrics import check_names
 from t1core.records import Batch, Failure, Trajectory, TurnSpan
 from t1core.store import token_file, trial_table
-from t1core.store.atomic import DiskFull, drop_torn_line, write_atomic, write_json
+from t1core.store.atomic import drop_torn_line, write_atomic, write_json
 from t1core.store.journal import append_entry, encode_number, read_entries
 from t1core.store.schema import SCHEMA_VERSION, check_version
 from t1core.store.status import RunState, Status, new_status, read_status, write_status
@@ -124,22 +124,33 @@ class Run:
         write_status(run.path / "status.json", status)
         return run
 
-    def close(self, state: RunState = RunState.FINISHED, *, error: str | None = None) -> None:
-        """End the run: export metrics and failures to parquet, write the final status, let go of the lock.
+    def close(
+        self, state: RunState = RunState.FINISHED, *, error: str | None = None, failure: Failure | None = None
+    ) -> None:
+        """End the run: write the final status, export metrics and failures to parquet, let go of the lock.
 
-        The final status is written even when the exports find no space.
+        `failure` is what broke the run as a whole, for the failure journal. A run that did not finish says so
+        before anything else is written, in the room of the reserve; a run whose exports fail has failed, and
+        their error is raised.
         """
         assert state.is_final
         self._assert_writer()
         (self.path / ".reserve").unlink(missing_ok=True)
         try:
-            _write_frame(self.path / "metrics.parquet", self.metrics_long())
-            _write_frame(self.path / "failures.parquet", self.failures())
-        except DiskFull as full:
-            error = f"{error}; {full}" if error else str(full)
-            raise
+            if state is not RunState.FINISHED:
+                self.update_status(state=state, error=error)
+            try:
+                if failure is not None:
+                    self.record_failure(failure, step=self.status().step)
+                _write_frame(self.path / "metrics.parquet", self.metrics_long())
+                _write_frame(self.path / "failures.parquet", self.failures())
+            except BaseException as broken:
+                told = f"closing the run: {type(broken).__name__}: {broken}"
+                self.update_status(state=RunState.FAILED, error=f"{error}; {told}" if error else told)
+                raise
+            if state is RunState.FINISHED:
+                self.update_status(state=state, error=error)
         finally:
-            self.update_status(state=state, error=error)
             os.close(self._lock)
             self._lock = None
 
@@ -193,7 +204,7 @@ class Run:
         """
         self._assert_writer()
         assert kind in _KINDS
-        path = self._claim(self.path / "trajectories" / f"{kind}_{step:04d}.parquet")
+        path = self._claim(self._trial_path(kind, step))
         trial_table.write_trials(path, trajectories, kind=kind, outcomes=outcomes or {})
         for trajectory in trajectories:
             if trajectory.failure is not None:
@@ -276,8 +287,7 @@ class Run:
         return wide.rename_axis(columns=None).sort_index()
 
     def trials(self, kind: str | None = None) -> pd.DataFrame:
-        """One row a trial: ids, outcome (see trial_table.trial_outcome), stop reason, reward, counts, times.
-        """
+        """One row a trial: ids, outcome (see trial_table.trial_outcome), stop reason, reward, counts, times."""
         return trial_table.read_trials(self._trial_files(kind)).sort_values(
             ["step", "kind", "trial_id"], ignore_index=True
         )
@@ -307,9 +317,12 @@ class Run:
         """One row a turn of the trial: response, commands, observation, screen, seconds since the start."""
         return self._nested("turns", trial_id)
 
-    def calls(self, trial_id: str) -> pd.DataFrame:
-        """One row a model call of the trial: sampled token ids, log-probs, finish reason, weight version."""
-        return self._nested("calls", trial_id)
+    def calls(self, trial_id: str, *, step: int | None = None) -> pd.DataFrame:
+        """One row a model call of the trial: sampled token ids, log-probs, finish reason, weight version. With the
+        training `step` of the trial only that step's file is read.
+        """
+        paths = None if step is None else [self._trial_path("train", step)]
+        return self._nested("calls", trial_id, paths=paths)
 
     def tests(self, trial_id: str) -> pd.DataFrame:
         """One row a test of the trial's grade: name, status, duration, message."""
@@ -358,11 +371,14 @@ class Run:
             raise KeyError(f"no tokens of step {step}; stored steps: {self.token_steps()}")
         return path
 
+    def _trial_path(self, kind: str, step: int) -> Path:
+        return self.path / "trajectories" / f"{kind}_{step:04d}.parquet"
+
     def _trial_files(self, kind: str | None = None) -> list[Path]:
         return sorted((self.path / "trajectories").glob(f"{kind or '*'}_*.parquet"))
 
-    def _nested(self, part: str, trial_id: str) -> pd.DataFrame:
-        rows = trial_table.read_nested(self._trial_files(), part, trial_id=trial_id)
+    def _nested(self, part: str, trial_id: str, *, paths: Sequence[Path] | None = None) -> pd.DataFrame:
+        rows = trial_table.read_nested(paths or self._trial_files(), part, trial_id=trial_id)
         return pd.DataFrame(rows, columns=trial_table.nested_columns(part))
 
     def _write_document(self, name: str, key: str, content: Any) -> None:

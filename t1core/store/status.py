@@ -53,14 +53,19 @@ class Status:
             return False
         if self.host != socket.gethostname():
             return time.time() - self.heartbeat < 120
-        began = process_started(self.pid)
-        # The clock may have been set since; a later process with the same pid began much later.
-        return began is not None and abs(began - self.pid_started) < 10
+        return is_process(self.pid, started=self.pid_started)
 
     @property
     def died(self) -> bool:
         """The writer is gone without having said how the run ended: killed, out of memory, power cut."""
         return not self.state.is_final and not self.is_alive
+
+
+def is_process(pid: int, *, started: float) -> bool:
+    """Whether the process with this pid that began at `started` (Unix seconds) runs, not a later one."""
+    began = process_started(pid)
+    # The clock may have been set since; a later process with the same pid began much later.
+    return began is not None and abs(began - started) < 10
 
 
 def process_started(pid: int) -> float | None:

@@ -1,7 +1,7 @@
 """The host's end of the fork server: its process, its socket, and one answer a grade."""
 
-import array
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
@@ -11,8 +11,10 @@ from pathlib import Path
 from t1core.sandbox import seccomp
 from t1core.sandbox.etc import write_etc
 from t1core.sandbox.inbox import wire
+from t1core.sandbox.outbox import Outbox
 from t1core.sandbox.runtime import install_payload, payload_argv
 from t1core.sandbox.sandbox import Layer, SandboxUnavailable
+from t1core.sandbox.state import idle
 from t1core.verifier.ctrf import MAX_REPORT_BYTES
 
 _PAYLOAD = (
@@ -62,7 +64,7 @@ class ForkServer:
         write_etc(directory / "etc")
         self._directory = directory
         self._socket, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.setblocking(False)
+        self._outbox = Outbox(self._socket)
         payload = install_payload(runtime, _PAYLOAD)
         arguments = (str(inner.fileno()), str(runtime), payload, str(directory / "door"))
         with open(directory / "log", "wb") as log:
@@ -101,6 +103,9 @@ class ForkServer:
             self.close()
             message = f"the grader's fork server did not start: {said}"
             raise SandboxUnavailable(message, fix="run `t1 doctor`, which names what is in the way") from None
+        except BaseException:
+            self.close()
+            raise
 
     async def grade(
         self,
@@ -113,10 +118,12 @@ class ForkServer:
         memory_mb: int,
         max_processes: int,
     ) -> GradeRun:
-        """Grade in a child; `mode` is pytest or script. Raises GraderLost."""
+        """Grade in a child; `mode` is pytest or script. However this ends, nothing of it runs as the layer's
+        uid afterwards. Raises GraderLost."""
         self._next_id += 1
         ident = b"%d" % self._next_id
         report, log = (os.memfd_create(name, os.MFD_CLOEXEC) for name in ("report", "log"))
+        ended_by_itself = False
         try:
             numbers = (layer.uid, timeout_s, memory_mb, max_processes)
             words = (layer.workdir, str(tests), mode, *canaries)
@@ -134,14 +141,17 @@ class ForkServer:
                 (report, log),
             )
             try:
-                code, cpu_s, late, phase = await asyncio.wait_for(answer, timeout_s + LATE_S)
+                code, cpu_s, late, phase = await asyncio.wait_for(asyncio.shield(answer), timeout_s + LATE_S)
             except asyncio.CancelledError:
-                if not self.is_lost:
+                with contextlib.suppress(GraderLost):
                     self._send([b"cancel", ident], ())
+                if not await _done(answer, within_s=LATE_S):
+                    self.close()
                 raise
             except TimeoutError:
                 self.close()
                 raise GraderLost(f"no answer within {timeout_s + LATE_S:g} s") from None
+            ended_by_itself = int(code) >= 0 and late == b"0"
             return GradeRun(
                 code=int(code),
                 cpu_s=float(cpu_s),
@@ -155,21 +165,17 @@ class ForkServer:
             self._waiting.pop(ident, None)
             os.close(report)
             os.close(log)
+            if not ended_by_itself:  # what is killed with its parent goes a moment after it
+                await _done(asyncio.ensure_future(idle(layer.uid)))
 
     def _send(self, fields: list[bytes], fds: tuple[int, ...]) -> None:
-        *first, last = wire.frames(wire.pack(*fields))
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        self._socket.settimeout(START_DEADLINE_S)
+        if self.is_lost:
+            raise GraderLost("the fork server is gone")
         try:
-            for frame in first:
-                self._socket.send(frame)
-            self._socket.sendmsg([last], rights)
+            self._outbox.send(wire.pack(*fields), fds=fds)
         except OSError:
             self.close()
             raise GraderLost("the fork server is gone") from None
-        finally:
-            if not self.is_lost:
-                self._socket.setblocking(False)
 
     def _receive(self) -> None:
         try:
@@ -194,6 +200,7 @@ class ForkServer:
             return
         self.is_lost = True
         self._loop.remove_reader(self._socket.fileno())
+        self._outbox.close()
         self._socket.close()
         self._process.kill()
         self._process.wait()
@@ -201,6 +208,19 @@ class ForkServer:
             if not answer.done():
                 answer.set_exception(GraderLost("the fork server ended"))
                 answer.exception()
+
+
+async def _done(future: asyncio.Future, *, within_s: float | None = None) -> bool:
+    """Wait for `future`, cancelled or not: for callers that are on their way out and must leave nothing
+    behind."""
+    give_up = None if within_s is None else asyncio.get_running_loop().time() + within_s
+    while not future.done():
+        left = None if give_up is None else give_up - asyncio.get_running_loop().time()
+        if left is not None and left <= 0:
+            return False
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([future], timeout=left)
+    return True
 
 
 def _content(fd: int, *, limit: int) -> bytes:

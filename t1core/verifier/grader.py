@@ -43,10 +43,25 @@ class Grader:
         self,
         runtime: Path | None = None,
         *,
-        max_parallel: int = 2,
+        max_parallel: int | None = None,
         memory_mb: int = 1024,
         max_processes: int = 64,
     ) -> None:
+        """Limits of one grade, whose tests may start the agent's code; its time is the task's, and what it
+        writes is bounded by `forked.root.SCRATCH_BYTES`.
+
+        `max_parallel` grades run at once, others wait their turn: left out, one a core and 2 at least, since a
+        grade is mostly computation. `memory_mb` bounds the data of each process, not their sum: a grade may
+        take `memory_mb * max_processes` at worst, and pytest with its plugins takes some 50 MB of it.
+        `max_processes` counts threads too.
+        """
+        if max_parallel is None:
+            max_parallel = max(2, len(os.sched_getaffinity(0)))
+        for name, value in (("max_parallel", max_parallel), ("max_processes", max_processes)):
+            if value < 1:
+                raise ValueError(f"Grader: {name} {value} must be at least 1")
+        if memory_mb < 128:
+            raise ValueError(f"Grader: memory_mb {memory_mb} is less than pytest needs; give it 128 or more")
         self._runtime = runtime or ensure_runtime()
         self._memory_mb, self._max_processes = memory_mb, max_processes
         self._turns, self._starting = asyncio.Semaphore(max_parallel), asyncio.Lock()

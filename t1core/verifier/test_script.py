@@ -11,7 +11,7 @@ __test__ = False
 
 _IGNORED_LINES = re.compile(
     r"set -\w+|set \+\w+|mkdir -p /logs/verifier|cd /\w+|exit (0|\$\w+|\$\?)|\w+=\$\?"
-    r"|if \[+ [\"$\w? =!-]+ \]+|fi"
+    r"|\[+ [\"$\w? =!-]+ \]+|fi"
     r"|echo \"?[01](\.0)?\"? ?> ?/logs/verifier/reward\.txt"
 )
 _TEST_FILE, _REPORT = "/tests/test_outputs.py", "/logs/verifier/ctrf.json"
@@ -23,7 +23,8 @@ def is_standard(text: str) -> bool:
     does."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     parts = [
-        re.sub(r"^(then|else)\b", "", part.strip()).strip() for part in re.split(r"[;\n]", "\n".join(lines))
+        re.sub(r"^(if|then|else)\b", "", part.strip()).strip()
+        for part in re.split(r"[;\n]", "\n".join(lines))
     ]
     calls = [part for part in parts if part and not _IGNORED_LINES.fullmatch(part)]
     if len(calls) != 1:

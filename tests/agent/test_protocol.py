@@ -35,7 +35,10 @@ def test_missing_closers_are_added_and_counted():
         ("{" * 20_000, "no valid JSON object"),
         ('{"plan": "b", "commands": []}', "missing field 'analysis'"),
         ('{"analysis": "a", "plan": "b", "commands": "ls"}', "'commands' must be a list"),
-        ('{"analysis": "a", "plan": "b", "commands": [{"duration": 1}]}', "command 1 needs a string 'keystrokes'"),
+        (
+            '{"analysis": "a", "plan": "b", "commands": [{"duration": 1}]}',
+            "command 1 needs a string 'keystrokes'",
+        ),
         ('{"analysis": 1, "plan": "b", "commands": []}', "'analysis' must be a string"),
     ],
 )

@@ -3,7 +3,11 @@ import pytest
 
 from t1core.agent.tokenizer import ChatTokenizer, train_tokenizer
 
-TEXTS = ["user\nCopy apple.txt to lemon.md.\nassistant\n", '{"analysis": "start", "plan": "act"}', "root@box:/app# ls\n"] * 20
+TEXTS = [
+    "user\nCopy apple.txt to lemon.md.\nassistant\n",
+    '{"analysis": "start", "plan": "act"}',
+    "root@box:/app# ls\n",
+] * 20
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ def trials_frame(*rows: dict) -> pd.DataFrame:
         "passed": 1,
         "total": 2,
         "solved": False,
+        "num_tests": 2,
         "num_turns": 2,
         "num_parse_errors": 0,
         "sampled_tokens": 10,

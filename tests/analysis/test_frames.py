@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -17,6 +18,7 @@ from t1core.analysis import (
     time_split,
     turns_by_step,
 )
+from t1core.analysis.critic import num_tests_baseline
 from tests.analysis.frames_by_hand import metrics_frame, trials_frame
 
 
@@ -130,10 +132,25 @@ def test_time_split_leaves_what_neither_side_nor_barrier_explains():
 
 
 def test_metrics_that_were_not_recorded_are_nan_and_not_zero():
-    frame = explained_variance(metrics_frame(2))
+    trials = trials_frame({"step": 0}, {"step": 1})
+    frame = explained_variance(metrics_frame(2), trials=trials)
     assert frame["critic"].tolist() == [0.1, 0.1]
-    assert frame["num_tests_baseline"].isna().all()
-    assert explained_variance(pd.DataFrame(index=pd.RangeIndex(0, name="step"))).empty
+    assert frame["r2"].isna().all() and frame["num_tests_baseline"].isna().all()
+    assert explained_variance(pd.DataFrame(index=pd.RangeIndex(0, name="step")), trials=trials).empty
+
+
+def test_the_num_tests_baseline_is_a_line_through_earlier_steps_only():
+    past = [{"step": 0, "num_tests": n, "reward": n / 20} for n in (4, 8, 12)]
+    now = [
+        {"step": 1, "num_tests": 4, "reward": 0.3, "sampled_tokens": 10},
+        {"step": 1, "num_tests": 12, "reward": 0.7, "sampled_tokens": 30},
+    ]
+    # Residuals 0.1 and 0.1 leave no variance: what is off by a constant explains everything.
+    assert num_tests_baseline(trials_frame(*past, *now))[1] == pytest.approx(1.0)
+    now[1]["reward"] = 0.5
+    # Returns 0.3 and 0.5 with weights 1:3 vary by 0.0075; residuals 0.1 and -0.1 too: nothing is explained.
+    assert num_tests_baseline(trials_frame(*past, *now))[1] == pytest.approx(0.0)
+    assert np.isnan(num_tests_baseline(trials_frame(*past, *now))[0])
 
 
 def test_picked_trials_are_the_last_and_longest_of_their_kind():

@@ -113,6 +113,50 @@ def test_when_a_launch_raises_the_others_are_cut_and_the_error_passes_through():
     assert host.live == {}
 
 
+def test_each_late_trial_is_cut_once_however_many_finish_after_the_batch_is_full():
+    class Slow(Host):
+        """Cut trials take their time, one after the other."""
+
+        cuts: list
+
+        async def cut(self, trial_ids):
+            self.cuts.append(list(trial_ids))
+            for n, trial_id in enumerate(trial_ids):
+                asyncio.get_running_loop().call_later(0.05 * (n + 1), self.live[trial_id].set)
+
+    host = Slow(lambda trial: 0.01 if trial.sampling_seed < 2 else 60.0)
+    host.cuts = []
+    rollout = run(host, 6, accept=2)
+    assert len(rollout.cut) == 4 and host.cuts == [["s-2", "s-3", "s-4", "s-5"]]
+
+
+def test_a_host_that_never_answers_a_cut_does_not_hold_up_the_error():
+    class Deaf(Host):
+        async def cut(self, trial_ids):
+            await asyncio.Event().wait()
+
+    def outcome(trial):
+        raise RuntimeError("capture missing")
+
+    host = Deaf(lambda trial: 0.01 if trial.sampling_seed == 0 else 60.0, outcome=outcome)
+    with pytest.raises(RuntimeError, match="capture missing"):
+        run(host, 3, cleanup_deadline_s=0.3)
+    assert host.live == {}, "what was left behind is cancelled"
+
+
+def test_a_cut_that_fails_does_not_replace_the_error():
+    class Broken(Host):
+        async def cut(self, trial_ids):
+            raise ConnectionError("the host is gone")
+
+    def outcome(trial):
+        raise RuntimeError("capture missing")
+
+    host = Broken(lambda trial: 0.01 if trial.sampling_seed == 0 else 0.2, outcome=outcome)
+    with pytest.raises(RuntimeError, match="capture missing"):
+        run(host, 3, cleanup_deadline_s=5.0)
+
+
 def test_a_second_retry_keeps_one_stem():
     once = next_attempt(spec(0))
     assert (once.trial_id, next_attempt(once).trial_id) == ("s-0~1", "s-0~2")

@@ -72,11 +72,10 @@ def test_two_processes_never_share_a_block_and_a_dead_ones_is_taken_over(monkeyp
     assert (tmp_path / "boxes" / "block-0" / "0").is_dir()  # what it left
     taken = StateBlock()
     assert (taken.path.name, list(taken.path.iterdir())) == ("block-0", [])
-    path, _ = taken.claim()
-    other_path, _ = mine.claim()
-    assert path != other_path
-    taken.release(path)
-    assert not path.exists()
+    claim = taken.claim()
+    assert claim.path != mine.claim().path
+    claim.release()
+    assert not claim.path.exists()
     for block in (taken, mine):
         block.close()
         assert not block.path.exists()
@@ -112,6 +111,10 @@ def test_nothing_leaks_over_two_thousand_boxes():
         async def life(i: int) -> None:
             box = await sandbox.open(spec(f"b{i}"))
             await box.exec("echo x > f", timeout_s=60)
+            if i % 2:
+                layer = await box.snapshot()
+                assert (layer.directories["/app"] / "f").read_text() == "x\n"
+                layer.close()
             await box.close()
 
         await life(0)

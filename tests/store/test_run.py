@@ -307,3 +307,36 @@ def test_reading_a_run_imports_neither_torch_nor_ray():
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+def test_a_run_whose_export_fails_has_failed_and_says_so(run):
+    run.record_metrics({"reward/mean": 0.1}, step=0)
+    (run.path / "metrics.parquet").mkdir()
+    with pytest.raises(IsADirectoryError):
+        run.close()
+    status = Run.open(run.path).status()
+    assert status.state is RunState.FAILED
+    assert "IsADirectoryError" in status.error
+    assert Run.open(run.path).metrics()["reward/mean"].tolist() == [0.1]
+    Run.resume(run.path)  # the lock was let go
+
+
+def test_how_a_broken_run_ended_is_written_before_anything_that_may_not_fit(run):
+    (run.path / "failures.jsonl").mkdir()
+    with pytest.raises(IsADirectoryError):
+        run.close(RunState.FAILED, error="engine 0 is gone", failure=engine_failure())
+    status = Run.open(run.path).status()
+    assert (status.state, status.error.split(";")[0]) == (RunState.FAILED, "engine 0 is gone")
+
+
+def test_what_broke_the_run_is_in_its_failures(run):
+    run.close(RunState.FAILED, error="engine 0 is gone", failure=engine_failure())
+    assert pd.read_parquet(run.path / "failures.parquet")["kind"].tolist() == ["engine_dead"]
+
+
+def test_the_calls_of_a_trial_are_found_in_its_steps_file_alone(run):
+    run.record_trajectories([trial("a", step=3)], step=3)
+    assert run.calls("a", step=3)["completion_token_ids"].tolist() == [[4, 5], [7]]
+    run.record_trajectories([trial("b", step=4)], step=4)
+    with pytest.raises(KeyError):
+        run.calls("a", step=4)

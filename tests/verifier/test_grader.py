@@ -4,12 +4,17 @@ import asyncio
 import json
 import os
 import signal
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from t1core.records import RewardSource, TestStatus
 from t1core.sandbox.sandbox import BoxSpec
-from tests.sandbox.boxes import host_processes
+from t1core.verifier import fork_server
+from t1core.verifier.grader import Grader
+from tests.sandbox.boxes import host_processes, processes_as
 from tests.verifier.trials import RIGHT, TEST_NAMES, TEST_OUTPUTS, WRONG, make_task, with_bench
 
 PARTIAL = "printf 'def add(a, b): return a + b' > /app/solution.py"
@@ -187,6 +192,85 @@ def test_a_killed_fork_server_costs_a_grade_its_reward_at_most_and_comes_back(tm
             assert (grade.reward is None) == (grade.source is RewardSource.NONE)
 
     with_bench(tmp_path, run)
+
+
+@pytest.mark.parametrize("way", ["cancelled", "late", "server killed"])
+def test_a_grade_cut_short_returns_when_nothing_runs_as_its_uid(tmp_path, way):
+    task = make_task(tmp_path / "task", verifier_timeout_s=5.0 if way == "late" else 60.0)
+    crowd = (
+        "import subprocess\nfor _ in range(50): subprocess.Popen(['sleep', '51.5'])\n"
+        "subprocess.run(['sleep', '52.5'])"
+    )
+
+    async def run(bench):
+        box = await bench.sandbox.open(BoxSpec("trial", None))
+        await box.exec(f'echo "{crowd}" > /app/solution.py', timeout_s=20)
+        layer = await box.snapshot()
+        grading = asyncio.create_task(bench.grader.grade(task, layer, attempt_dir=tmp_path / "a"))
+        while not grading.done() and not host_processes("sleep 52.5"):
+            await asyncio.sleep(0.02)
+        if way == "cancelled":
+            grading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await grading
+        else:
+            if way == "server killed":
+                os.kill(bench.grader.server_pid, signal.SIGKILL)
+            assert (await grading).source is not RewardSource.CTRF
+        assert processes_as(layer.uid) == []
+        assert host_processes("sleep 51.5") == [] or os.geteuid() != 0
+        layer.close()
+
+    with_bench(tmp_path, run)
+
+
+def test_a_server_that_takes_no_orders_costs_one_grade_and_holds_up_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(fork_server, "LATE_S", 0.5)
+    task = make_task(tmp_path / "task", verifier_timeout_s=2.0)
+
+    async def run(bench):
+        layer = await untouched(bench)
+        stopped = bench.grader.server_pid
+        os.kill(stopped, signal.SIGSTOP)
+        large = replace(layer, workdir="/" + "x" * 500_000)
+        grading = asyncio.create_task(bench.grader.grade(task, large, attempt_dir=tmp_path / "a"))
+        longest, last = 0.0, time.monotonic()
+        while not grading.done():
+            await asyncio.sleep(0.01)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        grade = grading.result()
+        assert (grade.reward, grade.flags) == (None, ("grader-lost:no answer within 2.5 s",))
+        assert longest < 10
+        fine = replace(task, verifier_timeout_s=60.0)
+        assert (await bench.grader.grade(fine, layer, attempt_dir=tmp_path / "b")).source is RewardSource.CTRF
+        assert bench.grader.server_pid != stopped
+        layer.close()
+
+    with_bench(tmp_path, run)
+
+
+def test_a_start_that_is_cancelled_leaves_no_server(tmp_path):
+    async def run() -> None:
+        grader = Grader()
+        starting = asyncio.create_task(grader.start())
+        while grader._block is None or not list(grader._block.path.glob("server-*/log")):
+            await asyncio.sleep(0)
+        (directory,) = grader._block.path.glob("server-*")
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert not directory.exists()
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in children]
+        assert [command for command in commands if str(directory) in command] == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("limit", ["max_parallel", "max_processes", "memory_mb"])
+def test_a_limit_that_no_grade_could_meet_is_refused(limit):
+    with pytest.raises(ValueError, match=f"Grader: {limit} 0"):
+        Grader(**{limit: 0})
 
 
 def test_a_task_without_tests_is_refused(tmp_path):

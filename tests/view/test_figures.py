@@ -45,7 +45,7 @@ def _rising(sign=1):
 
 def _figures(trials, metrics):
     yield "reward", lambda: figure_reward(reward_curve(trials), gain=quarter_gain(trials))
-    yield "ev", lambda: figure_explained_variance(explained_variance(metrics))
+    yield "ev", lambda: figure_explained_variance(explained_variance(metrics, trials=trials))
     yield "gap", lambda: figure_logprob_gap(logprob_gap(metrics))
     yield "time", lambda: figure_time_split(time_split(metrics))
     yield "cpu", lambda: figure_cpu_budget(cpu_budget(metrics, num_cpus=2))
@@ -105,7 +105,7 @@ def test_the_gap_title_does_not_claim_what_the_numbers_deny():
 
 def test_explained_variance_far_below_the_axis_is_drawn_at_its_edge_and_said():
     metrics = metrics_frame(4, critic__explained_variance=[-33.6, math.nan, 0.2, 0.6])
-    figure = figure_explained_variance(explained_variance(metrics))
+    figure = figure_explained_variance(explained_variance(metrics, trials=trials_frame({})))
     (axes,) = figure.axes
     assert axes.get_lines()[0].get_ydata().tolist() == [-1.5, 0.2, 0.6]
     assert "1 of 3 steps below -1.5" in axes.get_legend().get_texts()[0].get_text()
@@ -119,7 +119,7 @@ def test_measured_and_computed_look_different_and_are_labelled():
     trials, metrics = _whole_run()
     for draw in (
         figure_reward(reward_curve(trials), gain=quarter_gain(trials)),
-        figure_explained_variance(explained_variance(metrics)),
+        figure_explained_variance(explained_variance(metrics, trials=trials)),
     ):
         (axes,) = draw.axes
         looks = {

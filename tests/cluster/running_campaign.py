@@ -1,0 +1,125 @@
+"""A real campaign in a process of its own, to break parts of from outside."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+OVERRIDES = (
+    "num_steps=1000",
+    "agent.max_turns=2",
+    "agent.max_new_tokens=16",
+    "cluster.min_free_memory_mb=500",
+    "cluster.probe_grace_s=1.0",
+    "cluster.probe_period_s=1.0",
+    "cluster.control_deadline_s=60.0",
+)
+PROGRAM = """
+import sys
+from t1core.campaign.campaign import run_campaign
+from t1core.config import load_config
+run_campaign(load_config("smoke", sys.argv[1:]), run_name="run", is_evaluated=False)
+"""
+
+
+class RunningCampaign:
+    """Use as a context manager: whatever happens, the driver and all it started are gone afterwards."""
+
+    def __init__(self, directory: Path, *, actor_path: Path, overrides: tuple[str, ...] = ()) -> None:
+        self.run = directory / "runs" / "smoke" / "run"
+        self.output = directory / "output.txt"
+        self.processes: list[psutil.Process] = []
+        arguments = [
+            *OVERRIDES,
+            f"model.actor_path={actor_path}",
+            f"run_root={directory / 'runs'}",
+            *overrides,
+        ]
+        with self.output.open("w") as output:
+            self.driver = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ
+                | {"T1CORE_HOME": str(directory.parent / "t1core-home"), "OMP_NUM_THREADS": "1"},
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> "RunningCampaign":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.note_processes()
+        self.driver.kill()
+        self.driver.wait()
+        for process in self.alive():
+            process.kill()
+
+    def until_in_mid_step(self, *, within_s: float) -> None:
+        """Wait until a step has been trained on and the next ones go on."""
+        self._wait(lambda: self.status()["step"] >= 0, within_s=within_s, what="first step")
+        time.sleep(0.3)
+
+    def part(self, actor_class: str) -> psutil.Process:
+        """The process of one part, by its actor's class."""
+        self.note_processes()
+        for process in self.processes:
+            try:
+                if process.cmdline()[:1] and process.cmdline()[0].startswith(f"ray::{actor_class}"):
+                    return process
+            except psutil.Error:
+                continue
+        raise AssertionError(f"no {actor_class} among the campaign's processes")
+
+    def break_part(self, actor_class: str, number: signal.Signals) -> None:
+        part = self.part(actor_class)
+        self.note_processes()
+        part.send_signal(number)
+
+    def until_ended(self, *, within_s: float) -> None:
+        try:
+            self.driver.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the campaign still runs {within_s} s later:\n{self.said()}") from None
+
+    def note_processes(self) -> None:
+        """Remember everything the driver has started so far, boxes and graders with it."""
+        if self.driver.poll() is None:
+            known = set(self.processes)
+            family = psutil.Process(self.driver.pid).children(recursive=True)
+            self.processes += [process for process in family if process not in known]
+
+    def alive(self, *, within_s: float = 15.0) -> list[psutil.Process]:
+        """What is left of it after the longest fair wait."""
+        _, left = psutil.wait_procs(self.processes, timeout=within_s)
+        return left
+
+    def boxes(self) -> list[psutil.Process]:
+        """Live boxes among the processes noted."""
+        names = []
+        for process in self.processes:
+            try:
+                if process.name() == "bwrap":
+                    names.append(process)
+            except psutil.Error:
+                continue
+        return names
+
+    def status(self) -> dict:
+        path = self.run / "status.json"
+        return json.loads(path.read_text()) if path.exists() else {"step": -1, "state": "none"}
+
+    def said(self) -> str:
+        return self.output.read_text()[-3000:]
+
+    def _wait(self, condition, *, within_s: float, what: str) -> None:
+        deadline = time.monotonic() + within_s
+        while not condition():
+            assert self.driver.poll() is None, f"the campaign ended before its {what}:\n{self.said()}"
+            assert time.monotonic() < deadline, f"no {what} within {within_s} s:\n{self.said()}"
+            time.sleep(0.2)

@@ -1,0 +1,52 @@
+"""Parts of a running campaign are killed or stopped: it ends, names the part, says so in its status, leaves nothing."""
+
+import signal
+
+import pytest
+from running_campaign import RunningCampaign
+
+START_S = 420.0  # about 25 s on an idle machine
+
+
+def broken(directory, checkpoint, *, actor_class, number, within_s, overrides=()):
+    """Break one part of a campaign in mid-step: (status, what it said)."""
+    with RunningCampaign(directory, actor_path=checkpoint, overrides=overrides) as campaign:
+        campaign.until_in_mid_step(within_s=START_S)
+        campaign.break_part(actor_class, number)
+        assert campaign.boxes(), "nothing was going on"
+        campaign.until_ended(within_s=within_s)
+        assert campaign.driver.returncode == 1
+        assert campaign.alive() == [], "processes are left"
+        return campaign.status(), campaign.said()
+
+
+def test_a_killed_trial_host_ends_the_campaign_by_name_and_takes_its_boxes_along(tmp_path, checkpoint):
+    status, said = broken(tmp_path, checkpoint, actor_class="HostActor", number=signal.SIGKILL, within_s=60)
+    assert status["state"] == "failed" and "PartDied: trial host 0 died during run_trial" in status["error"]
+    assert "PartDied" in said
+
+
+def test_a_stopped_engine_is_named_within_its_deadline(tmp_path, checkpoint):
+    overrides = ("cluster.control_deadline_s=10.0",)
+    status, _ = broken(
+        tmp_path,
+        checkpoint,
+        actor_class="EngineActor",
+        number=signal.SIGSTOP,
+        within_s=90,
+        overrides=overrides,
+    )
+    assert status["state"] == "failed"
+    assert "PartSilent: engine 0 did not answer ping within 10 s" in status["error"]
+
+
+@pytest.mark.slow
+def test_a_killed_trainer_ends_the_campaign_by_name(tmp_path, checkpoint):
+    status, _ = broken(tmp_path, checkpoint, actor_class="TrainerActor", number=signal.SIGKILL, within_s=90)
+    assert status["state"] == "failed" and "PartDied: trainer rank 0 died during" in status["error"]
+
+
+@pytest.mark.slow
+def test_a_killed_engine_ends_the_campaign_by_name(tmp_path, checkpoint):
+    status, _ = broken(tmp_path, checkpoint, actor_class="EngineActor", number=signal.SIGKILL, within_s=120)
+    assert status["state"] == "failed" and "PartDied: engine 0 died during" in status["error"]

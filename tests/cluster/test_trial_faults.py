@@ -1,0 +1,150 @@
+"""Trials in which something else than the model breaks: real boxes and graders, an engine that is silent on purpose."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from t1core.agent.context import AgentLimits
+from t1core.agent.prompt import WORDINGS
+from t1core.agent.tokenizer import train_tokenizer
+from t1core.records import Boundary, StopReason, Task
+from t1core.rollout.faults import SilentEngine
+from t1core.rollout.pacing import Pacer
+from t1core.rollout.trial import BoxLimits, RewardRule, TrialRunner, TrialSpec
+from t1core.sandbox.bubblewrap import BubblewrapSandbox
+from t1core.verifier.grader import Grader
+
+LIMITS = AgentLimits(
+    max_turns=1, max_new_tokens=32, context_tokens=4096, context_margin_tokens=0, timeout_s=60.0, max_wait_s=1.0,
+    output_limit_bytes=1000,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return train_tokenizer(["a few words"], tmp_path_factory.mktemp("tokenizer"), vocab_size=300)
+
+
+@pytest.fixture
+def task(tmp_path):
+    (tmp_path / "environment").mkdir()
+    (tmp_path / "environment" / "Dockerfile").write_text("FROM debian\nWORKDIR /app\n")
+    return Task("task", "family", "train", tmp_path, "do it", ("test_outputs.py::test_a",))
+
+
+class Engine:
+    """What a host sees of an engine; notes how many boxes were live when it was told to forget a trial."""
+
+    def __init__(self, sandbox, generate):
+        self.sandbox, self.generate, self.boxes_live_when_told = sandbox, generate, []
+
+    async def abort_request(self, request_id):
+        self.boxes_live_when_told.append(len(self.sandbox._boxes))
+        await asyncio.Event().wait()
+
+    async def release_session(self, session_id):
+        self.boxes_live_when_told.append(len(self.sandbox._boxes))
+
+
+async def breaking(input_ids, **request):
+    raise RuntimeError("a bug in the agent")
+
+
+def trial(task, tokenizer, *, generate=breaking, during=None, deadline_s=120.0, timeout_s=60.0):
+    """Run one trial, `during` beside it: (result, engine, live boxes afterwards, seconds)."""
+
+    async def run():
+        sandbox, grader = BubblewrapSandbox(), Grader()
+        engine = Engine(sandbox, generate)
+        runner = TrialRunner(
+            sandbox=sandbox,
+            grader=grader,
+            generate=engine.generate,
+            abort_request=engine.abort_request,
+            release_session=engine.release_session,
+            tokenizer=tokenizer,
+            wording=WORDINGS["compact"],
+            limits=replace(LIMITS, timeout_s=timeout_s),
+            box_limits=BoxLimits(memory_mb=512, storage_mb=64, max_processes=64),
+            reward=RewardRule("dense", 20.0, False),
+            pacer=Pacer(100.0),
+            num_experts=8,
+            deadline_s=deadline_s,
+            control_deadline_s=1.0,
+        )
+        began = time.monotonic()
+        try:
+            spec = TrialSpec("trial", task, step=0, attempt=0, sampling_seed=0)
+            work = asyncio.create_task(runner.run(spec))
+            if during is not None:
+                await during(runner)
+            result = await asyncio.wait_for(work, 60)
+            return result.trajectory, engine, len(sandbox._boxes), time.monotonic() - began
+        finally:
+            await grader.close()
+            await sandbox.close()
+
+    return asyncio.run(run())
+
+
+def test_a_bad_environment_is_the_tasks_failure_and_not_tried_again(task, tokenizer):
+    (task.path / "environment" / "Dockerfile").write_text("FROM debian\nRUN false\n")
+    ended, engine, live, _ = trial(task, tokenizer)
+    assert (ended.failure.boundary, ended.failure.retryable) == (Boundary.TASK, False)
+    assert "RUN false" in ended.failure.message and live == 0 and engine.boxes_live_when_told == []
+
+
+def test_a_task_without_tests_is_the_tasks_failure(task, tokenizer):
+    ended, _, live, _ = trial(replace(task, test_names=()), tokenizer, generate=one_word(tokenizer))
+    assert ended.failure.boundary is Boundary.TASK and "no tests" in ended.failure.message and live == 0
+
+
+def test_a_bug_in_the_agent_is_the_agents_failure(task, tokenizer):
+    ended, _, live, _ = trial(task, tokenizer)
+    assert (ended.failure.boundary, ended.failure.kind) == (Boundary.AGENT, "RuntimeError") and live == 0
+
+
+def test_a_silent_engine_is_the_engines_failure_and_the_box_is_closed_before_it_is_told(task, tokenizer):
+    generate = SilentEngine(None).generate
+    ended, engine, live, took_s = trial(task, tokenizer, generate=generate, timeout_s=0.5)
+    assert ended.stop_reason is StopReason.FAILED
+    assert (ended.failure.boundary, ended.failure.retryable) == (Boundary.ENGINE, True)
+    assert engine.boxes_live_when_told == [0] and live == 0 and took_s < 20
+
+
+def test_a_trial_ends_at_its_own_deadline_and_says_where_it_was(task, tokenizer):
+    (task.path / "environment" / "Dockerfile").write_text("FROM debian\nRUN sleep 50\n")
+    ended, _, live, took_s = trial(task, tokenizer, deadline_s=1.0)
+    assert (ended.failure.kind, ended.failure.boundary) == ("TrialOverdue", Boundary.SANDBOX)
+    assert "in phase open" in ended.failure.message and live == 0 and took_s < 25
+
+
+def test_a_second_cut_does_not_break_into_the_first_ones_clean_up(task, tokenizer):
+    (task.path / "environment" / "Dockerfile").write_text("FROM debian\nRUN sleep 50\n")
+
+    async def cut_twice(runner):
+        while not runner._sandbox._boxes:
+            await asyncio.sleep(0.02)
+        await runner.cut(["trial"])
+        await asyncio.sleep(0.005)
+        (work,) = runner._live.values()
+        await runner.cut(["trial"])
+        assert work.cancelling() == 1
+
+    ended, _, live, _ = trial(task, tokenizer, during=cut_twice)
+    assert ended.stop_reason is StopReason.CUT and ended.failure is None and live == 0
+
+
+def one_word(tokenizer):
+    import numpy as np
+
+    from t1core.records import Generation
+
+    async def generate(input_ids, **request):
+        ids = np.array([tokenizer.im_end], np.int32)
+        zeros = np.zeros(1, np.int32)
+        return Generation(ids, zeros.astype(np.float32), None, 0, "stop", 0, zeros, 0)
+
+    return generate
