@@ -35,6 +35,7 @@ def train_settings(config: CampaignConfig, *, actor_path: str, critic_path: str 
         lambd=train.lambd,
         loss_aggregation=train.loss_aggregation,
         critic_steps=train.critic_steps,
+        actor_steps=train.actor_steps,
         max_tokens_per_gpu=train.max_tokens_per_gpu,
         use_rollout_routing_replay=train.use_rollout_routing_replay,
         measure_free_routing=train.measure_free_routing,

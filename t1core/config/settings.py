@@ -168,11 +168,13 @@ class TrainSettings(Settings):
     lambd: float = Field(1.0, ge=0, le=1)
     """GAE lambda."""
     loss_aggregation: Literal["row_mean", "token_mean"] = "row_mean"
-    """row_mean: masked mean of each row, summed over the batch and divided by its rows (T1). token_mean: over tokens."""
+    """row_mean: masked mean of each row, summed and divided by the batch's rows (T1). token_mean: over tokens."""
     num_critic_only_steps: int = Field(2, ge=0)
     """First steps in which only the critic learns, to re-calibrate it to this policy."""
     critic_steps: int = Field(1, ge=1)
     """Critic updates a batch."""
+    actor_steps: int = Field(1, ge=1)
+    """Actor updates a batch, all against the behaviour snapshot's log-probs. T1: 1."""
     max_tokens_per_gpu: int = Field(8192, ge=256)
     """Tokens a micro-batch holds at most; a single longer row still gets a micro-batch of its own."""
     use_rollout_routing_replay: bool = True

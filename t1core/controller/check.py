@@ -29,7 +29,8 @@ def check_batch(batch: Batch, accepted: Sequence[TrialResult], *, version: int) 
     )
     assert batch.routed_experts is not None, f"step {batch.step}: the engine returned no routes"
     assert len(batch.routed_experts) == batch.num_tokens - len(batch), (
-        f"step {batch.step}: {len(batch.routed_experts)} routing rows for {batch.num_tokens} tokens in {len(batch)} rows"
+        f"step {batch.step}: {len(batch.routed_experts)} routing rows for {batch.num_tokens} tokens in "
+        f"{len(batch)} rows"
     )
     versions = np.unique(batch.weight_versions[batch.loss_mask.astype(bool)])
     assert versions.tolist() == [version], (

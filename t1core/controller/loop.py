@@ -115,8 +115,9 @@ async def _collect(campaign: Campaign, step: int, version: int, clock: StepClock
     if len(rollout.accepted) < rollout_config.min_accepted_frac * rollout_config.rollout_batch_size:
         reasons = {str(item.trajectory.failure) for item in rollout.failed} or {"every trial was held back"}
         raise RuntimeError(
-            f"step {step}: {len(rollout.accepted)} of {rollout.launched} trials are usable, which is below "
-            f"rollout.min_accepted_frac={rollout_config.min_accepted_frac} of a batch: {'; '.join(sorted(reasons))[:800]}"
+            f"step {step}: {len(rollout.accepted)} of {rollout.launched} trials are usable, below "
+            f"rollout.min_accepted_frac={rollout_config.min_accepted_frac} of a batch: "
+            f"{'; '.join(sorted(reasons))[:800]}"
         )
     rows = [row for result in rollout.accepted for row in result.rows]
     num_tests = [result.trajectory.num_tests for result in rollout.accepted for _ in result.rows]

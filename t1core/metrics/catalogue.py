@@ -242,7 +242,7 @@ EVAL = (
 )
 
 MEMORY = tuple(
-    Metric(f"memory/{part}_mb", "MB", MAX, f"resident memory of the {part} when the step ended", "flat after a few steps")
+    Metric(f"memory/{part}_mb", "MB", MAX, f"resident memory of the {part} as the step ends", "flat, after a few steps")
     for part in ("driver", "trainer", "engine", "host")
 )
 

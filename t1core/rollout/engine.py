@@ -49,8 +49,9 @@ class Engine(Protocol):
     ) -> Generation:
         """Sample a continuation of `input_ids` (int32 [prompt]).
 
-        `request_id` is unique among all requests and, with the sampling seed, fixes the random draws whatever
-        else runs beside it. Requests of one `session_id` reuse the state of the longest thing the session has
+        `request_id` is unique among live requests. The random draw of a token depends on the sampling seed and the
+        token's position in the sequence alone, whatever runs beside it; without a seed, on the request's id and the
+        position. Requests of one `session_id` reuse the state of the longest thing the session has
         forwarded when the new prompt strictly extends it. `routed_experts_start` in [0, prompt]: rows before
         it are left out.
 

@@ -58,10 +58,6 @@ class Channel:
             raise BoxDied(f"box {self._box_id} is gone: {self._why_dead()}") from None
         return ident, answer
 
-    def forget(self, ident: bytes) -> None:
-        """Nobody waits for this answer any more."""
-        self._waiting.pop(ident, None)
-
     def _receive(self) -> None:
         for _ in range(64):
             try:

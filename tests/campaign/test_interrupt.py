@@ -39,17 +39,20 @@ def in_session(session):
 @pytest.mark.parametrize(
     ("number", "when"),
     [
-        (signal.SIGINT, "step   1/"),
+        (signal.SIGINT, "held out"),
         (signal.SIGTERM, "starting trainer"),
         pytest.param(signal.SIGTERM, "step   1/", marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, "starting trainer", marks=pytest.mark.slow),
     ],
-    ids=["ctrl-c in the steps", "sigterm in set-up", "sigterm in the steps", "ctrl-c in set-up"],
+    ids=["ctrl-c in the first step", "sigterm in set-up", "sigterm in the steps", "ctrl-c in set-up"],
 )
 def test_an_interrupted_campaign_says_so_and_leaves_nothing_running(
     tmp_path, settings, box_root, number, when
 ):
-    settings += ["num_steps=200", "evaluation.tasks_per_split=1"]
+    settings += [
+        "num_steps=200", "evaluation.tasks_per_split=1", "agent.max_turns=1", "agent.max_new_tokens=32",
+        "rollout.rollout_batch_size=2", "rollout.over_sampling_batch_size=2",
+    ]  # fmt: skip
     words = [word for override in settings for word in ("--set", override)]
     log = tmp_path / "log"
     with log.open("w") as file:

@@ -61,9 +61,9 @@ class RunningCampaign:
             process.kill()
 
     def until_in_mid_step(self, *, within_s: float) -> None:
-        """Wait until a step has been trained on and the next ones go on."""
+        """Wait until a step has been trained on and the trials of a later one are in their boxes."""
         self._wait(lambda: self.status()["step"] >= 0, within_s=within_s, what="first step")
-        time.sleep(0.3)
+        self._wait(self.boxes, within_s=within_s, what="next boxes")
 
     def part(self, actor_class: str) -> psutil.Process:
         """The process of one part, by its actor's class."""
@@ -100,7 +100,8 @@ class RunningCampaign:
         return left
 
     def boxes(self) -> list[psutil.Process]:
-        """Live boxes among the processes noted."""
+        """Its live boxes."""
+        self.note_processes()
         names = []
         for process in self.processes:
             try:

@@ -67,7 +67,7 @@ def test_a_timeout_raised_over_there_is_not_taken_for_our_deadline(fragile, dead
 
 
 def test_an_error_of_a_part_keeps_its_type_and_names_the_part(fragile):
-    with pytest.raises(EngineRefused, match=r"^too long$") as caught:
+    with pytest.raises(EngineRefused, match=r"^too long") as caught:
         call(fragile, "raises", EngineRefused("too long"))
     assert type(caught.value) is EngineRefused
     assert caught.value.__notes__ == ["raised by engine 7 in raises"]
@@ -86,7 +86,7 @@ def test_a_part_that_dies_is_named():
 
 def test_a_host_whose_setup_failed_closes_without_an_error_of_its_own():
     part = Part("trial host 3", HostActor.options(num_cpus=0).remote())
-    with pytest.raises(Exception, match="config"):
+    with pytest.raises(ValueError, match="no_such"):
         asyncio.run(part.call("setup", settings={"config": {"no_such": 1}}, engine=None, deadline_s=60.0))
     call(part, "close")
     part.kill()

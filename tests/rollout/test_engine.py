@@ -235,7 +235,7 @@ async def test_the_stop_token_ends_the_output_and_is_part_of_it(engine, referenc
 
 
 @engine_test()
-async def test_draws_depend_on_seed_and_request_id_and_greedy_takes_the_largest(engine, reference):
+async def test_draws_depend_on_the_seed_or_else_the_request_id_and_greedy_takes_the_largest(engine, reference):
     ids = prompt(8, 10)
 
     async def output(request_id, **more):
@@ -245,6 +245,7 @@ async def test_draws_depend_on_seed_and_request_id_and_greedy_takes_the_largest(
     assert await output("a") == await output("a")
     assert await output("a") != await output("b")
     assert await output("a", sampling_seed=1) != await output("a", sampling_seed=2)
+    assert await output("a", sampling_seed=1) == await output("b", sampling_seed=1)
     greedy = await engine.generate(ids, sampling=params(6, temperature=0.0), request_id="g")
     logprobs, _ = reference(np.concatenate([ids, greedy.output_ids]))
     np.testing.assert_array_equal(greedy.output_ids, logprobs[9:-1].argmax(-1))

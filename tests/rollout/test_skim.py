@@ -92,7 +92,9 @@ def test_a_retryable_failure_is_launched_again_under_its_own_name_and_both_are_c
 
 def test_retries_are_limited_and_failures_never_enter_the_batch():
     broken = Failure(Boundary.ENGINE, "EngineDead", "gone", retryable=True)
-    host = Host(lambda trial: 0.01, outcome=lambda trial: result(trial, stop=StopReason.FAILED, failure=broken))
+    host = Host(
+        lambda trial: 0.01, outcome=lambda trial: result(trial, stop=StopReason.FAILED, failure=broken)
+    )
     rollout = run(host, 2, max_retries=2)
     assert rollout.launched == len(rollout.failed) == 6 and rollout.accepted == []
 

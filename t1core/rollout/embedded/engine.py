@@ -2,8 +2,8 @@
 
 A second numerical implementation on purpose: transformers' model, bfloat16 by default, against the trainer's
 Megatron. Log-probs describe log_softmax(logits / temperature) before truncation, from float32 logits. Draws
-depend only on (seed, request id, position); logits still differ in their last bits with what else is in the
-batch.
+depend only on (sampling seed, position), or without such a seed on (request id, position); logits still differ
+in their last bits with what else is in the batch.
 """
 
 import asyncio
@@ -79,14 +79,15 @@ class EmbeddedEngine:
         """See `Engine.generate`. Cancelling the awaiting task aborts the request."""
         ids = np.array(input_ids, dtype=np.int32)
         self._check(ids, sampling=sampling, routed_experts_start=routed_experts_start)
-        seed = self._seed if sampling.sampling_seed is None else sampling.sampling_seed
+        seeded = sampling.sampling_seed is not None
+        key = request_key(sampling.sampling_seed) if seeded else request_key(self._seed, request_id)
         request = Request(
             ids=ids,
             sampling=sampling,
             request_id=request_id,
             session_id=session_id,
             routed_experts_start=routed_experts_start,
-            key=request_key(seed, request_id),
+            key=key,
         )
         try:
             answer = await self._ask(lambda: self._loop.submit(request))

@@ -10,8 +10,8 @@ import torch
 from t1core.records import SamplingParams
 
 
-def request_key(seed: int, request_id: str) -> int:
-    """The 64-bit key of a request's draws."""
+def request_key(seed: int, request_id: str = "") -> int:
+    """The 64-bit key of a request's draws. A request with a sampling seed of its own leaves its id out."""
     return int.from_bytes(hashlib.blake2b(f"{seed}/{request_id}".encode(), digest_size=8).digest(), "little")
 
 

@@ -1,0 +1,36 @@
+"""What goes on beside a campaign's work: its heart beats, and only the first signal cancels it."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from t1core.campaign import campaign
+
+
+def test_the_heart_beats_while_the_work_waits(monkeypatch):
+    monkeypatch.setattr(campaign, "_BEAT_S", 0.05)
+    beats = []
+    asyncio.run(campaign._until_signal(asyncio.sleep(0.4), beat=lambda: beats.append(1)))
+    assert len(beats) >= 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_does_not_disturb_the_ending(number):
+    before = signal.getsignal(number)
+    ended = []
+
+    async def work():
+        os.kill(os.getpid(), number)
+        try:
+            await asyncio.sleep(10)
+        finally:
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(0.2)
+            ended.append(True)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(campaign._until_signal(work(), beat=lambda: None))
+    assert ended == [True]
+    assert signal.getsignal(number) == before

@@ -1,0 +1,164 @@
+"""The real loop with the real store, driven by a crew that only notes what it was asked."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from t1core.cluster.crew import CpuSeconds, Publication
+from t1core.config import load_config
+from t1core.controller import Campaign, run_loop
+from t1core.records import (
+    Boundary,
+    Failure,
+    Grade,
+    ModelCall,
+    PrefixRelation,
+    RewardSource,
+    RowStatus,
+    StopReason,
+    Task,
+    TestResult,
+    TestStatus,
+    TrainingRow,
+    Trajectory,
+    Turn,
+    TurnSpan,
+)
+from t1core.rollout.trial import TrialResult
+from t1core.store import Run
+from t1core.train.result import TrainResult
+
+TASK = Task("t", "family", "train", None, "do", ("a", "b"))
+
+
+class Pool:
+    splits = ("train",)
+
+    def stretch(self, split, *, seed, start, count, shuffle):
+        return [TASK] * count
+
+
+class RecordingCrew:
+    """Answers every call at once; `version` is what its engine holds."""
+
+    def __init__(self, *, broken=lambda spec: False):
+        self.version, self.published, self.trained, self.broken = None, [], [], broken
+
+    async def launch(self, spec):
+        failure = Failure(Boundary.SANDBOX, "BoxDied", "gone") if self.broken(spec) else None
+        return _trial(spec, version=self.version, failure=failure)
+
+    async def cut(self, trial_ids):
+        return None
+
+    async def train(self, batch, *, update_actor, expected_version_lag):
+        sampled_by = set(batch.weight_versions[batch.loss_mask.astype(bool)].tolist())
+        self.trained.append((batch.step, sampled_by, self.version, update_actor, expected_version_lag))
+        return TrainResult(
+            {"critic/explained_variance": 0.5, "logprob_gap/abs_mean": 0.0},
+            {name: np.zeros(batch.num_tokens, np.float32) for name in ("values", "advantages", "returns")},
+            {},
+            0.0,
+        )
+
+    async def publish(self, version):
+        self.version = version
+        self.published.append(version)
+        return Publication(0.0, 0.0, 0.0)
+
+    async def save_weights(self, directory, role):
+        directory.mkdir(parents=True)
+
+    async def cpu_s(self):
+        return CpuSeconds(0.0, 0.0, 0.0)
+
+    async def memory_mb(self):
+        return {"trainer": 1.0, "engine": 1.0, "host": 1.0}
+
+
+def _trial(spec, *, version, failure=None):
+    if failure is not None:
+        trajectory = Trajectory(
+            spec.trial_id, "t", "family", "train", 2, spec.step, StopReason.FAILED, failure, (), (), None,
+            cpu_s={"grade": 0.0},
+        )  # fmt: skip
+        return TrialResult(trajectory, ())
+    prompt, sampled = np.arange(4, dtype=np.int32), np.array([5, 6, 7], np.int32)
+    routes = np.tile(np.array([0, 1], np.uint8), (6, 2, 1))
+    call = ModelCall(
+        f"{spec.trial_id}/0", spec.trial_id, None, prompt, sampled, np.zeros(3, np.float32), "stop", version,
+        np.full(3, version, np.int32), routes, 0,
+    )  # fmt: skip
+    mask = (np.arange(7) >= 4).astype(np.uint8)
+    row = TrainingRow(
+        spec.trial_id, 0, np.concatenate([prompt, sampled]), 3, mask, np.zeros(7, np.float32), routes,
+        np.where(mask, version, -1).astype(np.int32), 0.05, RowStatus.COMPLETED,
+        (TurnSpan(call.model_call_id, 4, 7, PrefixRelation.STRICT),),
+    )  # fmt: skip
+    tests = (TestResult("a", TestStatus.PASSED), TestResult("b", TestStatus.FAILED))
+    grade = Grade(0.05, RewardSource.CTRF, 1, 2, False, tests)
+    turn = Turn(0, call.model_call_id, "{}", (), False, True, "", "", 0.0, 0.0, 0.0)
+    trajectory = Trajectory(
+        spec.trial_id, "t", "family", "train", 2, spec.step, StopReason.COMPLETED, None, (turn,), (call,), grade,
+        cpu_s={"grade": 0.01},
+    )  # fmt: skip
+    return TrialResult(trajectory, (row,))
+
+
+def run(tmp_path, crew, *overrides):
+    config = load_config("smoke", ["num_steps=6", *overrides])
+    with Run.create(tmp_path, campaign="c", run_name="r", config={}, provenance={}, num_steps=6) as store:
+        said = []
+        campaign = Campaign(
+            config=config, crew=crew, run=store, pool=Pool(), say=said.append, is_evaluated=False
+        )
+        asyncio.run(run_loop(campaign))
+    return Run.open(tmp_path / "c" / "r"), said
+
+
+@pytest.mark.parametrize("critic_only", [0, 2])
+def test_each_batch_is_trained_one_version_after_its_sampler_and_published_after_each_actor_step(
+    tmp_path, critic_only
+):
+    crew = RecordingCrew()
+    stored, said = run(tmp_path, crew, f"train.num_critic_only_steps={critic_only}")
+    first = critic_only + 1
+    assert crew.published == list(range(6 - critic_only + 1))
+    assert [step for step, *_ in crew.trained] == list(range(6))
+    for step, sampled_by, held, update_actor, lag in crew.trained:
+        assert update_actor == (step >= critic_only)
+        assert held - sampled_by.pop() == lag == (1 if step >= first else 0)
+    metrics = stored.metrics("train")
+    assert metrics.index.tolist() == list(range(6)) and len(said) == 6
+    assert (metrics["tito/drift_frac"] == 0).all() and stored.token_steps() == list(range(6))
+
+
+def test_failed_trials_are_counted_and_left_out_of_the_batch(tmp_path):
+    crew = RecordingCrew(broken=lambda spec: spec.trial_id.endswith("-000"))
+    stored, _ = run(tmp_path, crew)
+    metrics = stored.metrics("train")
+    assert (metrics["rollout/failed"] == 1).all() and (metrics["rollout/accepted"] == 4).all()
+    assert set(stored.trials().outcome) == {"failed", "accepted"}
+
+
+def test_a_step_with_too_few_usable_trials_stops_the_campaign_and_keeps_what_it_saw(tmp_path):
+    crew = RecordingCrew(broken=lambda spec: spec.step == 3 and not spec.trial_id.endswith("-004"))
+    with pytest.raises(BaseExceptionGroup) as stopped:
+        run(tmp_path, crew, "rollout.max_retries=0")
+    assert "1 of 5 trials are usable" in str(stopped.value.exceptions[0])
+    stored = Run.open(tmp_path / "c" / "r")
+    assert stored.status().state == "failed"
+    assert (stored.trials().query("step == 3").outcome == "failed").sum() == 4
+
+
+def test_an_engine_that_still_holds_old_weights_is_caught(tmp_path):
+    class Stale(RecordingCrew):
+        async def publish(self, version):
+            self.published.append(version)
+            self.version = min(version, 1)
+            return Publication(0.0, 0.0, 0.0)
+
+    with pytest.raises(BaseExceptionGroup) as stopped:
+        run(tmp_path, Stale(), "train.num_critic_only_steps=0")
+    assert "weight versions [1], the engine held 2" in str(stopped.value.exceptions[0])
