@@ -36,6 +36,10 @@ install_system_packages() {
 
 install_environment() {
     local profile="${T1CORE_PROFILE:-cpu}" python stamp
+    if [ ! -f "constraints/$profile.txt" ]; then
+        echo "T1CORE_PROFILE=$profile has no constraints/$profile.txt; the profiles are:" constraints/*.txt >&2
+        return 3
+    fi
     stamp=$(cat pyproject.toml "constraints/$profile.txt" setup.sh | sha256sum | cut -d' ' -f1)
     if [ -x .venv/bin/t1 ] && [ "$(cat .venv/t1core-stamp 2>/dev/null)" = "$stamp" ]; then
         return 0

@@ -64,8 +64,8 @@ def run_campaign(
             raise KeyboardInterrupt from None
         except BaseException as error:
             cause = _first_cause(error)
-            told = f"{type(cause).__name__}: {cause}"
-            failure = Failure(Boundary.OURS, type(cause).__name__, str(cause)[:2000])
+            told = _in_words(cause)
+            failure = Failure(Boundary.OURS, type(cause).__name__, told[:2000])
             with contextlib.suppress(DiskFull):  # said in the status; must not hide the cause
                 run.close(RunState.FAILED, error=told, failure=failure)
             log(f"failed: {told}")
@@ -142,6 +142,11 @@ def _log(run: Run, say: Say) -> Iterator[Say]:
                 say(line)
 
         yield log
+
+
+def _in_words(error: BaseException) -> str:
+    """Kind, message, and the notes that say in which part it was raised."""
+    return "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
 
 
 def _first_cause(error: BaseException) -> BaseException:

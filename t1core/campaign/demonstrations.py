@@ -1,7 +1,7 @@
 """Supervised rows from the practice corpus: what a perfect trial would have said, as training rows."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, islice
 
 import numpy as np
@@ -10,7 +10,8 @@ from t1core.agent.dialogue import dialogue_text, write_dialogue
 from t1core.agent.prompt import Wording
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.records import Batch, RowStatus, TrainingRow
-from t1core.tasks.corpus import Example, demonstration_stream
+from t1core.tasks.corpus import demonstration_stream
+from t1core.tasks.practice.exercise import OracleTurn
 from t1core.tasks.words import WORDS
 
 COPYING_SHARE, FIRST_TURN_SHARE = 0.7, 0.8
@@ -20,7 +21,7 @@ ENDINGS = ("", ".txt", ".md", ".csv", ".log")
 def demonstration_texts(*, seed: int, count: int, wording: Wording) -> Iterator[str]:
     """Dialogues as text, to train a tokenizer on."""
     for example in islice(demonstration_stream(seed), count):
-        yield dialogue_text(example.instruction, _lines(example), wording)
+        yield dialogue_text(example.instruction, _lines(example.demonstration.turns), wording)
 
 
 def demonstration_batches(
@@ -31,11 +32,12 @@ def demonstration_batches(
     wording: Wording,
     copying_steps: int = 0,
     first_turn_steps: int = 0,
+    unfinished_share: float = 0.0,
 ) -> Iterator[Batch]:
     """Endless batches, each at least `tokens` long in total, from easy to whole.
 
     The first `copying_steps` batches are mostly word lists to repeat; up to `first_turn_steps` most dialogues end with
-    their first answer; from then on all are whole.
+    their first answer; from then on all are whole. `unfinished_share` of the examples stop before their last commands.
     """
     draw = random.Random(seed)
     examples = demonstration_stream(seed)
@@ -46,7 +48,10 @@ def demonstration_batches(
                 rows.append(_row(*_word_list(draw, tokenizer)))
                 continue
             example = next(examples)
-            dialogue = write_dialogue(example.instruction, _lines(example), tokenizer=tokenizer, wording=wording)
+            turns = example.demonstration.turns
+            if draw.random() < unfinished_share:
+                turns = unfinished(turns, draw)
+            dialogue = write_dialogue(example.instruction, _lines(turns), tokenizer=tokenizer, wording=wording)
             end = len(dialogue.tokens)
             if step < first_turn_steps and draw.random() < FIRST_TURN_SHARE:
                 start = int(np.argmax(dialogue.loss_mask))
@@ -81,5 +86,17 @@ def _row(tokens: np.ndarray, loss_mask: np.ndarray) -> TrainingRow:
     )
 
 
-def _lines(example: Example) -> list[tuple[str, str]]:
-    return [("; ".join(turn.commands), turn.output) for turn in example.demonstration.turns]
+def unfinished(turns: Sequence[OracleTurn], draw: random.Random) -> tuple[OracleTurn, ...]:
+    """The demonstration without its last commands: at least one is left out where there are two."""
+    commands = sum(len(turn.commands) for turn in turns)
+    left = draw.randint(1, max(1, commands - 1))
+    kept = []
+    for turn in turns:
+        if left > 0:
+            kept.append(OracleTurn(turn.commands[:left], turn.outputs[:left]))
+        left -= len(turn.commands)
+    return tuple(kept)
+
+
+def _lines(turns: Sequence[OracleTurn]) -> list[tuple[str, str]]:
+    return [("; ".join(turn.commands), turn.output) for turn in turns]

@@ -21,6 +21,8 @@ from t1core.config import CampaignConfig, WarmStartSettings
 
 Say = Callable[[str], None]
 _RANKS = 2
+# Cheap tasks: mostly of the easiest level, with enough of the others that the critic meets large task sizes.
+WARMUP_LEVELS = (0.6, 0.3, 0.1)
 
 
 def learning_rate(settings: WarmStartSettings, step: int) -> float:
@@ -106,6 +108,7 @@ def _rank(rank: int, tree: dict, directory: str, port: int) -> None:
         wording=WORDINGS[config.agent.prompt],
         copying_steps=settings.copying_steps,
         first_turn_steps=settings.first_turn_steps,
+        unfinished_share=settings.unfinished_share,
     )
     began = time.monotonic()
     for step in range(settings.supervised_steps):
@@ -132,7 +135,7 @@ def critic_warmup(config: CampaignConfig, *, actor: Path, directory: Path, scrat
     say(f"critic warm-up: {settings.critic_warmup_steps} actor-critic steps on easy tasks")
     with _kept_on_failure(scratch) as root:
         pool = root / "pool"
-        generate_pool(pool, seed=settings.seed + 1, level_mix=(1.0, 0.0, 0.0))
+        generate_pool(pool, seed=settings.seed + 1, level_mix=WARMUP_LEVELS)
         overrides = {
             "name": "critic-warmup",
             "num_steps": settings.critic_warmup_steps,

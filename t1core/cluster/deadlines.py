@@ -17,8 +17,8 @@ class Deadlines:
     def of(cls, config: CampaignConfig) -> "Deadlines":
         return cls(
             control_s=config.cluster.control_deadline_s,
-            trial_s=getattr(config.rollout, "trial_deadline_s", 1800.0),
-            progress_s=getattr(config.cluster, "progress_deadline_s", 1800.0),
+            trial_s=config.rollout.trial_deadline_s,
+            progress_s=config.cluster.progress_deadline_s,
         )
 
     @property

@@ -34,8 +34,11 @@ class WarmStartSettings(Settings):
 
     seed: int = 0
     """Seed of the weights and of the demonstrations."""
-    supervised_steps: int = Field(420, ge=1)
+    supervised_steps: int = Field(380, ge=1)
     """Optimiser steps on demonstrations; stopped early on purpose, so that there is room to learn."""
+    unfinished_share: float = Field(0.5, ge=0, le=1)
+    """Share of the demonstrations that stop before their last commands and declare completion all the same. It leaves
+    the policy a habit for PPO to unlearn: a model this small has no other fault that a few thousand trials can mend."""
     copying_steps: int = Field(140, ge=0)
     """First steps in which most rows are word lists to repeat: copying a name is the skill the tasks rest on, and a
     model this small finds it in dense lists long before it finds it in dialogues."""
@@ -45,7 +48,7 @@ class WarmStartSettings(Settings):
     """Tokens a supervised step."""
     supervised_lr: float = Field(2e-3, gt=0)
     """Peak learning rate of the supervised phase."""
-    critic_warmup_steps: int = Field(8, ge=0)
+    critic_warmup_steps: int = Field(14, ge=0)
     """Actor-critic steps on the easy tasks; of the result only the critic is kept."""
     critic_warmup_batch: int = Field(40, ge=1)
     """Trials a step of the critic's warm-up."""
@@ -120,6 +123,8 @@ class RolloutSettings(Settings):
     """Trials alive at once on a host."""
     temperature: float = 1.0
     """Sampling temperature in training; anything but 1 is refused, since the trainer scores that distribution."""
+    trial_deadline_s: float = Field(600.0, gt=0)
+    """A whole trial, from opening its box to its grade; past it the trial counts as failed."""
     max_retries: int = Field(1, ge=0)
     """Times a trial is launched again after a retryable infrastructure failure."""
 
@@ -132,8 +137,8 @@ class RolloutSettings(Settings):
             )
         if self.temperature != 1.0:
             raise ValueError(
-                f"temperature={self.temperature}: training samples at temperature 1 from the whole distribution, because "
-                "the trainer scores that one; use evaluation.temperature for evaluation"
+                f"temperature={self.temperature}: training samples at temperature 1 from the whole distribution, "
+                "because the trainer scores that one; use evaluation.temperature for evaluation"
             )
         return self
 
@@ -226,6 +231,8 @@ class ClusterSettings(Settings):
     """Object store of a private instance."""
     control_deadline_s: float = Field(120.0, gt=0)
     """Deadline of every control call; bulk transfers have none."""
+    progress_deadline_s: float = Field(1800.0, gt=0)
+    """A training call that makes no step forward for this long counts as hung."""
     probe_grace_s: float = Field(30.0, gt=0)
     """No liveness probe before this long after start."""
     probe_period_s: float = Field(5.0, gt=0)

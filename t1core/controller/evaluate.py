@@ -25,6 +25,8 @@ async def evaluate(campaign: "Campaign", *, step: int, when: str) -> None:
     metrics: dict[str, float] = {}
     trajectories, missing = [], []
     splits = [split for split in SPLITS if split in campaign.pool.splits]
+    if not splits:
+        return
     for split in splits:
         tasks = campaign.pool.tasks(split)[: config.evaluation.tasks_per_split]
         specs = evaluation_specs(config, tasks, step=step, split=split)
@@ -36,6 +38,7 @@ async def evaluate(campaign: "Campaign", *, step: int, when: str) -> None:
             max_live=config.rollout.max_live_trials,
             tail="wait",
             max_retries=max(config.rollout.max_retries, 2),
+            cleanup_deadline_s=config.cluster.control_deadline_s,
         )
         trajectories += [item.trajectory for item in rollout.results()]
         finished = [item.trajectory for item in (*rollout.accepted, *rollout.unusable)]

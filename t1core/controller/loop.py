@@ -108,6 +108,7 @@ async def _collect(campaign: Campaign, step: int, version: int, clock: StepClock
             max_live=rollout_config.max_live_trials,
             tail=rollout_config.tail,
             max_retries=rollout_config.max_retries,
+            cleanup_deadline_s=campaign.config.cluster.control_deadline_s,
         )
     campaign.run.record_trajectories(
         [result.trajectory for result in rollout.results()], step=step, outcomes=rollout.outcomes()
