@@ -1,30 +1,18 @@
 """Weights in: checked as a whole, cast to the engine's dtype, written in place, and summed up in a checksum."""
 
-import hashlib
 from collections.abc import Mapping
 
 import numpy as np
 import torch
 
+from t1core.model.checksum import weight_checksum
 from t1core.rollout.engine import EngineRefused
-
-
-def checksum(tensors: Mapping[str, torch.Tensor]) -> str:
-    """blake2b over (name, dtype, shape, bytes) of every tensor, names ascending; equal on engines that store
-    the same.
-    """
-    digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().contiguous().cpu()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
-    return digest.hexdigest()
 
 
 def load_weights(model: torch.nn.Module, tensors: Mapping[str, np.ndarray], *, tied: frozenset[str]) -> str:
     """Write `tensors` (Hugging Face names, any float dtype) over the model's own, all or nothing.
 
-    tied: names that share another's storage and may be left out. Returns `checksum` of what is now stored.
+    tied: names that share another's storage and may be left out. Returns `weight_checksum` of what is now stored.
     Raises EngineRefused, with nothing changed, for missing, unknown, misshapen or non-finite tensors.
     """
     own = model.state_dict()
@@ -49,4 +37,4 @@ def load_weights(model: torch.nn.Module, tensors: Mapping[str, np.ndarray], *, t
         for name, array in tensors.items():
             # a copy: arrays from shared memory are read-only, and torch would alias them as writable
             own[name].copy_(torch.from_numpy(np.array(array, order="C")))
-    return checksum(own)
+    return weight_checksum(own)
