@@ -47,6 +47,12 @@ def test_no_module_hides_behind_a_name_that_says_nothing():
     assert [path for path in SOURCES if path.stem in empty_words or path.parent.name in empty_words] == []
 
 
+def test_no_two_test_files_share_a_name():
+    # Test folders are no packages, so pytest imports each file under its bare name.
+    names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
 def test_the_campaign_folder_never_shadows_the_papermill_package():
     assert sorted(path.name for path in (ROOT / "papermill").iterdir() if path.suffix != ".yaml") == []
 
