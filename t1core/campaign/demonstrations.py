@@ -51,7 +51,9 @@ def demonstration_batches(
             turns = example.demonstration.turns
             if draw.random() < unfinished_share:
                 turns = unfinished(turns, draw)
-            dialogue = write_dialogue(example.instruction, _lines(turns), tokenizer=tokenizer, wording=wording)
+            dialogue = write_dialogue(
+                example.instruction, _lines(turns), tokenizer=tokenizer, wording=wording
+            )
             end = len(dialogue.tokens)
             if step < first_turn_steps and draw.random() < FIRST_TURN_SHARE:
                 start = int(np.argmax(dialogue.loss_mask))

@@ -5,7 +5,6 @@ critic is kept, weights alone.
 """
 
 import contextlib
-import math
 import os
 import shutil
 import socket
@@ -17,21 +16,12 @@ from pathlib import Path
 from t1core.agent.prompt import WORDINGS
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.demonstrations import demonstration_batches
-from t1core.config import CampaignConfig, WarmStartSettings
+from t1core.config import CampaignConfig
 
 Say = Callable[[str], None]
 _RANKS = 2
 # Cheap tasks: mostly of the easiest level, with enough of the others that the critic meets large task sizes.
 WARMUP_LEVELS = (0.6, 0.3, 0.1)
-
-
-def learning_rate(settings: WarmStartSettings, step: int) -> float:
-    """Linear warm-up over a twentieth of the steps, then a cosine down to a tenth of the peak."""
-    warmup = max(1, settings.supervised_steps // 20)
-    if step < warmup:
-        return settings.supervised_lr * (step + 1) / warmup
-    progress = (step - warmup) / max(1, settings.supervised_steps - warmup)
-    return settings.supervised_lr * (0.1 + 0.45 * (1 + math.cos(math.pi * progress)))
 
 
 def supervised_start(config: CampaignConfig, directory: Path, *, say: Say) -> None:
@@ -80,6 +70,8 @@ def _rank(rank: int, tree: dict, directory: str, port: int) -> None:
         "WORLD_SIZE": str(_RANKS),
     }
     from t1core.model.shape import ModelShape
+    from t1core.train.adam import Adam
+    from t1core.train.learning_rate import LearningRate
     from t1core.train.process_group import join
     from t1core.train.settings import TrainSettings
     from t1core.train.trainer import Trainer
@@ -87,13 +79,19 @@ def _rank(rank: int, tree: dict, directory: str, port: int) -> None:
     join()
     config = CampaignConfig.model_validate(tree)
     settings = config.warm_start
+    falling = LearningRate(
+        settings.supervised_lr,
+        style="cosine",
+        warmup_steps=max(1, settings.supervised_steps // 20),
+        decay_steps=max(2, settings.supervised_steps),
+        floor=0.1 * settings.supervised_lr,
+    )
     trainer = Trainer(
         TrainSettings(
             actor_path=directory,
             critic_path=None,
             shape=ModelShape.from_hf(Path(directory)),
-            actor_lr=settings.supervised_lr,
-            actor_weight_decay=0.0,
+            actor=Adam(lr=falling, weight_decay=0.0),
             loss_aggregation="token_mean",
             max_tokens_per_gpu=config.train.max_tokens_per_gpu,
             use_rollout_routing_replay=False,
@@ -112,7 +110,7 @@ def _rank(rank: int, tree: dict, directory: str, port: int) -> None:
     )
     began = time.monotonic()
     for step in range(settings.supervised_steps):
-        loss = trainer.supervised_step(next(batches), learning_rate(settings, step))
+        loss = trainer.supervised_step(next(batches))
         if rank == 0 and (step + 1) % max(1, settings.supervised_steps // 10) == 0:
             print(
                 f"  warm start {step + 1}/{settings.supervised_steps}  loss {loss:.3f}  "

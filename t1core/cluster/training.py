@@ -1,8 +1,10 @@
 """What a trainer is told: its plain settings, from a campaign's configuration. Imported inside trainer processes."""
 
-from t1core.config import CampaignConfig
+from t1core.config import CampaignConfig, OptimizerSettings
 from t1core.model.layout import Layout
 from t1core.model.shape import ModelShape
+from t1core.train.adam import Adam
+from t1core.train.learning_rate import LearningRate
 from t1core.train.settings import TrainSettings
 
 
@@ -20,14 +22,8 @@ def train_settings(config: CampaignConfig, *, actor_path: str, critic_path: str 
             ep=train.expert_parallel,
         ),
         precision=train.precision,
-        actor_lr=train.actor.lr,
-        critic_lr=train.critic.lr,
-        adam_beta1=train.actor.adam_beta1,
-        adam_beta2=train.actor.adam_beta2,
-        actor_weight_decay=train.actor.weight_decay,
-        critic_weight_decay=train.critic.weight_decay,
-        actor_clip_grad=train.actor.clip_grad,
-        critic_clip_grad=train.critic.clip_grad,
+        actor=_adam(train.actor),
+        critic=_adam(train.critic),
         eps_clip=train.eps_clip,
         eps_clip_high=train.eps_clip_high,
         value_clip=train.value_clip,
@@ -40,4 +36,19 @@ def train_settings(config: CampaignConfig, *, actor_path: str, critic_path: str 
         use_rollout_routing_replay=train.use_rollout_routing_replay,
         measure_free_routing=train.measure_free_routing,
         seed=config.seed,
+    )
+
+
+def _adam(settings: OptimizerSettings) -> Adam:
+    return Adam(
+        lr=LearningRate(
+            settings.lr,
+            style=settings.lr_decay_style,
+            warmup_steps=settings.lr_warmup_steps,
+            decay_steps=settings.lr_decay_steps,
+            floor=settings.min_lr,
+        ),
+        betas=(settings.adam_beta1, settings.adam_beta2),
+        weight_decay=settings.weight_decay,
+        clip_grad=settings.clip_grad,
     )

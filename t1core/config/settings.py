@@ -145,7 +145,16 @@ class RolloutSettings(Settings):
 
 class OptimizerSettings(Settings):
     lr: float = Field(gt=0)
-    """Constant learning rate."""
+    """Learning rate, the highest of the schedule. T1's is constant."""
+    lr_decay_style: Literal["constant", "linear", "cosine"] = "constant"
+    """How the rate falls from `lr` to `min_lr`, if at all."""
+    lr_warmup_steps: int = Field(0, ge=0)
+    """Updates over which the rate rises from nothing to `lr`."""
+    lr_decay_steps: int = Field(0, ge=0)
+    """Update at which a falling rate reaches `min_lr`; critic-only steps are no updates of the actor, and each of
+    `critic_steps` is one of the critic."""
+    min_lr: float = Field(0.0, ge=0)
+    """Where a falling rate ends."""
     adam_beta1: float = Field(0.9, ge=0, lt=1)
     """Adam's first decay rate."""
     adam_beta2: float = Field(0.98, ge=0, lt=1)
@@ -154,6 +163,23 @@ class OptimizerSettings(Settings):
     """Decoupled weight decay."""
     clip_grad: float = Field(1.0, gt=0)
     """Global gradient-norm clip."""
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        if self.min_lr > self.lr:
+            raise ValueError(f"min_lr={self.min_lr} is above lr={self.lr}: a falling rate cannot end there")
+        if self.lr_decay_style == "constant":
+            if self.lr_decay_steps or self.min_lr:
+                raise ValueError(
+                    f"lr_decay_steps={self.lr_decay_steps} and min_lr={self.min_lr} have no effect on a constant rate: "
+                    "set lr_decay_style to linear or cosine, or leave them out"
+                )
+        elif self.lr_decay_steps <= self.lr_warmup_steps:
+            raise ValueError(
+                f"lr_decay_style={self.lr_decay_style} needs lr_decay_steps above lr_warmup_steps="
+                f"{self.lr_warmup_steps}, not {self.lr_decay_steps}: give the update at which the rate reaches min_lr"
+            )
+        return self
 
 
 class TrainSettings(Settings):

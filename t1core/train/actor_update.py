@@ -27,7 +27,6 @@ def update_actor(
     eps_clip_high: float | None,
     dual_clip: float | None,
     replayed: bool,
-    lr: float,
 ) -> dict[str, float]:
     """One clipped policy update; its metrics. All streams float32 [T]."""
 
@@ -70,12 +69,12 @@ def update_actor(
         "actor/ratio_max": float(reduce_over_batch(largest, op=dist.ReduceOp.MAX)),
         "actor/entropy": entropy / tokens,
         "actor/kl_behaviour": kl / tokens,
-        "actor/grad_norm": actor.step(lr=lr),
-        "actor/lr": lr,
+        "actor/lr": actor.lr,
+        "actor/grad_norm": actor.step(),
     }
 
 
-def update_supervised(actor: Learner, *, streams: BatchStreams, weights: torch.Tensor, lr: float) -> float:
+def update_supervised(actor: Learner, *, streams: BatchStreams, weights: torch.Tensor) -> float:
     """One update on the weighted cross-entropy of the trainable tokens, free routing; the loss before it."""
 
     def loss(out: torch.Tensor, micro: DeviceMicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -84,5 +83,5 @@ def update_supervised(actor: Learner, *, streams: BatchStreams, weights: torch.T
         return total, total.detach()
 
     total = total_over_batch(actor.accumulate(streams.micro_batches, loss), width=1, device=streams.device)
-    actor.step(lr=lr)
+    actor.step()
     return float(total)

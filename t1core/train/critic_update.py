@@ -28,7 +28,6 @@ def update_critic(
     lambd: float,
     value_clip: float,
     num_steps: int,
-    lr: float,
 ) -> CriticUpdate:
     """`num_steps` updates, all clipped around the values before the first. weights float32 [T]."""
 
@@ -38,7 +37,7 @@ def update_critic(
         )
 
     def step(old: torch.Tensor | None, returns: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
-        return _step(critic, streams, old, returns=returns, weights=weights, value_clip=value_clip, lr=lr)
+        return _step(critic, streams, old, returns=returns, weights=weights, value_clip=value_clip)
 
     metrics: dict[str, float] = {}
     if gamma == lambd == 1.0:
@@ -62,7 +61,6 @@ def _step(
     returns: torch.Tensor,
     weights: torch.Tensor,
     value_clip: float,
-    lr: float,
 ) -> tuple[torch.Tensor, dict[str, float]]:
     """One update, clipped around `old_values` (None: the current ones); values before it, and metrics."""
 
@@ -85,7 +83,7 @@ def _step(
     metrics = {
         "critic/loss": total,
         "critic/clip_frac": clipped / streams.num_loss_tokens,
-        "critic/grad_norm": critic.step(lr=lr),
-        "critic/lr": lr,
+        "critic/lr": critic.lr,
+        "critic/grad_norm": critic.step(),
     }
     return streams.merge([values for _, values in reports]), metrics

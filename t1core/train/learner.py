@@ -20,6 +20,7 @@ from torch import nn
 
 from t1core.model import replay
 from t1core.model.forward import logits, packed
+from t1core.train.adam import Adam
 from t1core.train.streams import DeviceMicroBatch
 
 Role = Literal["actor", "critic"]
@@ -34,13 +35,10 @@ class Learner:
         self,
         model: nn.Module,
         *,
-        lr: float,
-        adam_betas: tuple[float, float],
-        adam_eps: float,
-        weight_decay: float,
-        clip_grad: float,
+        adam: Adam,
     ) -> None:
         self.model = model
+        self.adam = adam
         config = model.config
         config.calculate_per_token_loss = True
         config.finalize_model_grads_func = _sum_gradients
@@ -55,13 +53,13 @@ class Learner:
         self.optimizer = get_megatron_optimizer(
             OptimizerConfig(
                 optimizer="adam",
-                lr=lr,
-                min_lr=lr,
-                weight_decay=weight_decay,
-                adam_beta1=adam_betas[0],
-                adam_beta2=adam_betas[1],
-                adam_eps=adam_eps,
-                clip_grad=clip_grad,
+                lr=adam.lr.peak,
+                min_lr=adam.lr.peak,
+                weight_decay=adam.weight_decay,
+                adam_beta1=adam.betas[0],
+                adam_beta2=adam.betas[1],
+                adam_eps=adam.eps,
+                clip_grad=adam.clip_grad,
                 bf16=dtype == torch.bfloat16,
                 params_dtype=dtype,
                 use_distributed_optimizer=True,
@@ -94,10 +92,15 @@ class Learner:
         self.optimizer.zero_grad()
         return self._run(micro_batches, loss, replayed=replayed, forward_only=False)
 
-    def step(self, *, lr: float) -> float:
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next update."""
+        return self.adam.lr.at(self.num_steps)
+
+    def step(self) -> float:
         """One Adam step from the gradient buffers; the gradient norm before clipping."""
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = self.lr
         succeeded, grad_norm, _ = self.optimizer.step()
         assert succeeded, "the optimiser refused its step"
         self.num_steps += 1

@@ -14,7 +14,9 @@ def join(*, timeout_s: float = 3600.0) -> None:
     """
     on_gpu = torch.cuda.is_available()
     if on_gpu:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", os.environ["RANK"])) % torch.cuda.device_count())
+        torch.cuda.set_device(
+            int(os.environ.get("LOCAL_RANK", os.environ["RANK"])) % torch.cuda.device_count()
+        )
     else:
         torch.set_num_threads(1)
     dist.init_process_group(

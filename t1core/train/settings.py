@@ -6,7 +6,9 @@ from typing import Literal
 from t1core.model.layout import Layout
 from t1core.model.shape import ModelShape
 from t1core.rl.aggregate import Aggregation
+from t1core.train.adam import Adam
 from t1core.train.directories import holds_value_head, refuse_shared_directory, resolved
+from t1core.train.learning_rate import LearningRate
 
 
 @dataclass(frozen=True)
@@ -26,15 +28,8 @@ class TrainSettings:
     shape: ModelShape
     layout: Layout = field(default_factory=Layout)
     precision: Literal["fp32", "bf16"] = "fp32"
-    actor_lr: float = 1e-6
-    critic_lr: float = 1.5e-5
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.98
-    adam_eps: float = 1e-8
-    actor_weight_decay: float = 0.1
-    critic_weight_decay: float = 0.1
-    actor_clip_grad: float = 1.0
-    critic_clip_grad: float = 1.0
+    actor: Adam = field(default_factory=lambda: Adam(LearningRate(1e-6)))
+    critic: Adam = field(default_factory=lambda: Adam(LearningRate(1.5e-5)))
     eps_clip: float = 0.2
     eps_clip_high: float | None = None
     dual_clip: float | None = None
@@ -61,14 +56,7 @@ class TrainSettings:
                 f"critic_path={self.critic_path!r} holds no value head; give a directory that "
                 "save_weights(role='critic') wrote, or None to start the critic from the actor's backbone"
             )
-        for name in (
-            "actor_lr",
-            "critic_lr",
-            "actor_clip_grad",
-            "critic_clip_grad",
-            "eps_clip",
-            "value_clip",
-        ):
+        for name in ("eps_clip", "value_clip"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")
         for name in ("actor_steps", "critic_steps", "max_tokens_per_gpu"):

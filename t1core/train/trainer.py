@@ -121,7 +121,6 @@ class Trainer:
                 lambd=settings.lambd,
                 value_clip=settings.value_clip,
                 num_steps=settings.critic_steps,
-                lr=settings.critic_lr,
             )
             values, target = judged.values, judged.target
             metrics |= judged.metrics
@@ -151,7 +150,6 @@ class Trainer:
                     eps_clip_high=settings.eps_clip_high,
                     dual_clip=settings.dual_clip,
                     replayed=replayed,
-                    lr=settings.actor_lr,
                 )
         return TrainResult(
             metrics=metrics,
@@ -160,7 +158,7 @@ class Trainer:
             cpu_s=time.process_time() - cpu_start,
         )
 
-    def supervised_step(self, batch: Batch, lr: float) -> float:
+    def supervised_step(self, batch: Batch) -> float:
         """One step of the actor on the mean cross-entropy of the trainable tokens; routes freely. Returns the
         loss before."""
         streams = self._put(batch, with_routes=False)
@@ -169,7 +167,7 @@ class Trainer:
         weights = token_weights(
             streams.mask, rows=streams.rows, num_rows=streams.num_rows, aggregation="token_mean"
         )
-        return actor_update.update_supervised(self.actor, streams=streams, weights=weights, lr=lr)
+        return actor_update.update_supervised(self.actor, streams=streams, weights=weights)
 
     def rotate(self, version: int) -> None:
         """The live actor has been published as `version`: keep it as the newest behaviour snapshot.
@@ -277,15 +275,7 @@ class Trainer:
             recompute=settings.recompute,
         )
         load_hf(model, path, settings.shape)
-        is_actor = role == "actor"
-        return Learner(
-            model,
-            lr=settings.actor_lr if is_actor else settings.critic_lr,
-            adam_betas=(settings.adam_beta1, settings.adam_beta2),
-            adam_eps=settings.adam_eps,
-            weight_decay=settings.actor_weight_decay if is_actor else settings.critic_weight_decay,
-            clip_grad=settings.actor_clip_grad if is_actor else settings.critic_clip_grad,
-        )
+        return Learner(model, adam=settings.actor if role == "actor" else settings.critic)
 
     def _learners(self) -> dict[str, Learner]:
         return {"actor": self.actor, "critic": self.critic}

@@ -12,6 +12,8 @@ import torch.distributed as dist
 from t1core.model.checkpoint import init_hf
 from t1core.model.shape import ModelShape
 from t1core.records import Batch
+from t1core.train.adam import Adam
+from t1core.train.learning_rate import LearningRate
 from t1core.train.settings import TrainSettings
 from t1core.train.trainer import Trainer
 
@@ -65,12 +67,15 @@ def settings(actor_path, **overrides):
         actor_path=str(actor_path),
         critic_path=None,
         shape=SHAPE,
-        actor_lr=1e-3,
-        critic_lr=1e-3,
-        adam_eps=1e-2,
+        actor=adam(1e-3),
+        critic=adam(1e-3),
         max_tokens_per_gpu=256,
     )
     return TrainSettings(**{**values, **overrides})
+
+
+def adam(lr, *, eps=1e-2):
+    return Adam(LearningRate(lr), eps=eps)
 
 
 @contextlib.contextmanager

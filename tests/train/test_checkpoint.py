@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from ppo_scenario import make_batch, pipelined_steps, settings, trainer
+from ppo_scenario import adam, make_batch, pipelined_steps, settings, trainer
 
 from t1core.train.directories import written_whole
 
@@ -18,14 +18,14 @@ def _state(made):
 
 
 def test_a_loaded_checkpoint_goes_on_bit_for_bit(actor_path, tmp_path):
-    with trainer(actor_path, adam_eps=1e-8) as made:
+    with trainer(actor_path, actor=adam(1e-3, eps=1e-8), critic=adam(1e-3, eps=1e-8)) as made:
         for i in (0, 1):
             _step(made, i)
         made.save_checkpoint(tmp_path / "step_2")
         saved = _state(made)
         expected = [_step(made, i) for i in (2, 3)]
         final = _state(made)
-    with trainer(actor_path, adam_eps=1e-8) as made:
+    with trainer(actor_path, actor=adam(1e-3, eps=1e-8), critic=adam(1e-3, eps=1e-8)) as made:
         made.load_checkpoint(tmp_path / "step_2")
         assert made.snapshots.versions == (1, 2)
         assert _state(made) == saved
@@ -38,7 +38,7 @@ def test_a_loaded_checkpoint_goes_on_bit_for_bit(actor_path, tmp_path):
 
 
 def test_loading_into_a_trainer_that_has_already_stepped_forgets_those_steps(actor_path, tmp_path):
-    with trainer(actor_path, adam_eps=1e-8) as made:
+    with trainer(actor_path, actor=adam(1e-3, eps=1e-8), critic=adam(1e-3, eps=1e-8)) as made:
         _step(made, 0)
         made.save_checkpoint(tmp_path / "one")
         _step(made, 1)
@@ -79,7 +79,7 @@ def test_a_directory_without_a_checkpoint_is_refused(actor_path, tmp_path):
 
 
 def test_saved_weights_load_back_to_the_bit_and_the_critic_keeps_its_head(actor_path, tmp_path):
-    with trainer(actor_path, critic_lr=1e-2) as made:
+    with trainer(actor_path, critic=adam(1e-2)) as made:
         _step(made, 0)
         made.save_weights(tmp_path / "actor", "actor")
         made.save_weights(tmp_path / "critic", "critic")
@@ -136,7 +136,7 @@ def test_settings_refuse_a_shared_or_headless_critic_before_anything_loads(actor
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("critic_lr", 0.0), ("eps_clip", -0.1), ("lambd", 1.5), ("critic_steps", 0), ("precision", "fp16")],
+    [("eps_clip", -0.1), ("lambd", 1.5), ("critic_steps", 0), ("precision", "fp16")],
 )
 def test_a_setting_out_of_range_is_refused_by_name(actor_path, field, value):
     with pytest.raises(ValueError, match=field):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from ppo_scenario import make_batch, trainer, without_loss
+from ppo_scenario import adam, make_batch, trainer, without_loss
 
 from t1core.metrics import check_names
 from t1core.model import replay
@@ -103,7 +103,7 @@ def test_the_critic_loss_is_the_weighted_sum_of_its_token_terms(actor_path, aggr
 
 
 def test_the_denominator_is_the_snapshot_that_sampled_not_the_live_actor(actor_path):
-    with trainer(actor_path, actor_lr=1e-2) as made:
+    with trainer(actor_path, actor=adam(1e-2)) as made:
         first = made.train_batch(make_batch(seed=1), **STEP)
         made.rotate(1)
         live = made.checksum()
@@ -144,7 +144,7 @@ def test_a_batch_of_unexpected_staleness_is_refused_before_anything_moves(actor_
 
 def test_values_before_the_update_anchor_the_clip_and_the_advantages_through_several_critic_steps(actor_path):
     batch = make_batch(rewards=[1.0] * 6)
-    with trainer(actor_path, critic_lr=1e-1, critic_steps=3, value_clip=0.01) as made:
+    with trainer(actor_path, critic=adam(1e-1), critic_steps=3, value_clip=0.01) as made:
         streams = made._put(batch, with_routes=False)
         before = streams.merge(
             made.critic.score(streams.micro_batches, lambda out, _: out.squeeze(-1))
@@ -159,7 +159,7 @@ def test_values_are_those_of_the_old_weights_whether_or_not_the_first_update_sha
     actor_path, lambd
 ):
     batch = make_batch()
-    with trainer(actor_path, lambd=lambd, critic_lr=1e-2) as made:
+    with trainer(actor_path, lambd=lambd, critic=adam(1e-2)) as made:
         made.train_batch(batch, update_actor=False, expected_version_lag=0)
         streams = made._put(batch, with_routes=False)
         before = streams.merge(
@@ -175,7 +175,7 @@ def test_values_are_those_of_the_old_weights_whether_or_not_the_first_update_sha
 
 def test_the_critic_learns_a_constant(actor_path):
     batch = make_batch(rewards=[0.35] * 6)
-    with trainer(actor_path, critic_lr=3e-3, adam_eps=1e-8, value_clip=10.0) as made:
+    with trainer(actor_path, critic=adam(3e-3, eps=1e-8), value_clip=10.0) as made:
         for _ in range(60):
             result = made.train_batch(batch, update_actor=False, expected_version_lag=0)
     assert abs(result.metrics["critic/value_bias"]) < 0.02
@@ -185,7 +185,7 @@ def test_the_critic_learns_a_constant(actor_path):
 
 def test_a_positive_advantage_makes_the_sampled_tokens_likelier(actor_path):
     batch = make_batch(rewards=[1.0] * 6)
-    with trainer(actor_path, actor_lr=1e-3, adam_eps=1e-8) as made:
+    with trainer(actor_path, actor=adam(1e-3, eps=1e-8)) as made:
         before = made.train_batch(batch, **STEP).per_token["trainer_logprobs"]
         made.rotate(1)
         later = make_batch(rewards=[1.0] * 6, version=1)
@@ -220,10 +220,10 @@ def test_poison_at_masked_positions_changes_nothing(actor_path):
 
 def test_a_supervised_step_lowers_the_loss_and_starts_from_its_hand_worked_value(actor_path):
     batch = replace(make_batch(), routed_experts=None)
-    with trainer(actor_path, use_rollout_routing_replay=False, adam_eps=1e-8) as made:
+    with trainer(actor_path, use_rollout_routing_replay=False, actor=adam(2e-3, eps=1e-8)) as made:
         streams = made._put(batch, with_routes=False)
         scored = score_batch(made.actor, streams=streams, replayed=False).numpy()
-        losses = [made.supervised_step(batch, 2e-3) for _ in range(8)]
+        losses = [made.supervised_step(batch) for _ in range(8)]
     assert losses[0] == pytest.approx(-float(scored[batch.loss_mask.astype(bool)].mean()), rel=1e-5)
     assert losses[-1] < losses[0] - 0.3
 
