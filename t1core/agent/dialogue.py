@@ -28,7 +28,11 @@ class Dialogue:
 
 
 def responses(lines: Sequence[str]) -> list[str]:
-    """What the model should answer, turn by turn: a shell line each, the claim with the last, its confirmation."""
+    """What the model would answer, turn by turn: a shell line each, the claim with the last, its confirmation. Without
+    lines it claims completion having done nothing."""
+    if not lines:
+        idle = render_response((), analysis="start", plan="confirm", task_complete=True)
+        return [idle, render_response((), analysis="done", plan="confirm", task_complete=True)]
     last = len(lines) - 1
     answers = [
         render_response(
@@ -43,7 +47,10 @@ def responses(lines: Sequence[str]) -> list[str]:
 
 
 def observations(turns: Sequence[tuple[str, str]], wording: Wording) -> list[str]:
-    """What the terminal answers to each turn's line, given the text it prints; the last one asks for confirmation."""
+    """What the terminal answers to each turn's line, given the text it prints; the last one asks for confirmation.
+    A turn without a line, the only one there, is shown the screen as it stands."""
+    if not turns:
+        return [wording.confirm_completion(FIRST_SCREEN)]
     texts = [
         "New Terminal Output:\n\n" + _as_rows(f"{PROMPT_LINE} {line}\n{output}{PROMPT_LINE}")
         for line, output in turns
@@ -67,11 +74,12 @@ def write_dialogue(
     pieces = [tokenizer.first_prompt(wording.first_prompt(instruction, FIRST_SCREEN))]
     sampled = [False]
     answers = responses([line for line, _ in turns])
+    heard = observations(turns, wording)
     for i, answer in enumerate(answers):
         pieces.append(np.append(tokenizer.encode(answer), np.int32(tokenizer.im_end)))
         sampled.append(True)
-        if i < len(turns):
-            pieces.append(tokenizer.reply(observations(turns, wording)[i], closed=True))
+        if i < len(heard):
+            pieces.append(tokenizer.reply(heard[i], closed=True))
             sampled.append(False)
     tokens = np.concatenate(pieces).astype(np.int32)
     mask = np.concatenate(

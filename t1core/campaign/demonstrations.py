@@ -32,12 +32,12 @@ def demonstration_batches(
     wording: Wording,
     copying_steps: int = 0,
     first_turn_steps: int = 0,
-    unfinished_share: float = 0.0,
+    idle_share: float = 0.0,
 ) -> Iterator[Batch]:
     """Endless batches, each at least `tokens` long in total, from easy to whole.
 
     The first `copying_steps` batches are mostly word lists to repeat; up to `first_turn_steps` most dialogues end with
-    their first answer; from then on all are whole. `unfinished_share` of the examples stop before their last commands.
+    their first answer; from then on all are whole, and `idle_share` of them claim completion having done nothing.
     """
     draw = random.Random(seed)
     examples = demonstration_stream(seed)
@@ -48,9 +48,8 @@ def demonstration_batches(
                 rows.append(_row(*_word_list(draw, tokenizer)))
                 continue
             example = next(examples)
-            turns = example.demonstration.turns
-            if draw.random() < unfinished_share:
-                turns = unfinished(turns, draw)
+            is_idle = step >= first_turn_steps and draw.random() < idle_share
+            turns = () if is_idle else example.demonstration.turns
             dialogue = write_dialogue(
                 example.instruction, _lines(turns), tokenizer=tokenizer, wording=wording
             )
@@ -86,18 +85,6 @@ def _row(tokens: np.ndarray, loss_mask: np.ndarray) -> TrainingRow:
         status=RowStatus.COMPLETED,
         spans=(),
     )
-
-
-def unfinished(turns: Sequence[OracleTurn], draw: random.Random) -> tuple[OracleTurn, ...]:
-    """The demonstration without its last commands: at least one is left out where there are two."""
-    commands = sum(len(turn.commands) for turn in turns)
-    left = draw.randint(1, max(1, commands - 1))
-    kept = []
-    for turn in turns:
-        if left > 0:
-            kept.append(OracleTurn(turn.commands[:left], turn.outputs[:left]))
-        left -= len(turn.commands)
-    return tuple(kept)
 
 
 def _lines(turns: Sequence[OracleTurn]) -> list[tuple[str, str]]:

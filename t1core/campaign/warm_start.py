@@ -106,7 +106,7 @@ def _rank(rank: int, tree: dict, directory: str, port: int) -> None:
         wording=WORDINGS[config.agent.prompt],
         copying_steps=settings.copying_steps,
         first_turn_steps=settings.first_turn_steps,
-        unfinished_share=settings.unfinished_share,
+        idle_share=settings.idle_share,
     )
     began = time.monotonic()
     for step in range(settings.supervised_steps):

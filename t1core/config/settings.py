@@ -36,9 +36,9 @@ class WarmStartSettings(Settings):
     """Seed of the weights and of the demonstrations."""
     supervised_steps: int = Field(380, ge=1)
     """Optimiser steps on demonstrations; stopped early on purpose, so that there is room to learn."""
-    unfinished_share: float = Field(0.5, ge=0, le=1)
-    """Share of the demonstrations that stop before their last commands and declare completion all the same. It leaves
-    the policy a habit for PPO to unlearn: a model this small has no other fault that a few thousand trials can mend."""
+    idle_share: float = Field(0.6, ge=0, lt=1)
+    """Share of the whole dialogues that claim completion having done nothing. It leaves the policy a habit for PPO to
+    unlearn: a model this small has no other fault that a few thousand trials can mend."""
     copying_steps: int = Field(140, ge=0)
     """First steps in which most rows are word lists to repeat: copying a name is the skill the tasks rest on, and a
     model this small finds it in dense lists long before it finds it in dialogues."""

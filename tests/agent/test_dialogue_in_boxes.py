@@ -58,3 +58,15 @@ def test_a_demonstrations_terminal_is_the_boxs_terminal(family, tmp_path):
             await sandbox.close()
 
     asyncio.run(compare())
+
+
+def test_an_idle_answer_is_shown_the_screen_as_it_stands(tmp_path):
+    async def compare():
+        sandbox = BubblewrapSandbox()
+        try:
+            heard = await spoken_in_a_box(sandbox, furnish(tmp_path, {}), responses([])[:1])
+            assert heard == [FIRST_SCREEN, *observations([], WORDING)]
+        finally:
+            await sandbox.close()
+
+    asyncio.run(compare())

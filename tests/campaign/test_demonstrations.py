@@ -1,16 +1,14 @@
-import random
 from itertools import islice
 
 import numpy as np
 import pytest
 
+from t1core.agent.dialogue import FIRST_SCREEN
 from t1core.agent.prompt import WORDINGS
 from t1core.agent.tokenizer import train_tokenizer
-from t1core.campaign.demonstrations import demonstration_batches, demonstration_texts, unfinished
-from t1core.tasks.practice.exercise import OracleTurn
+from t1core.campaign.demonstrations import demonstration_batches, demonstration_texts
 
 WORDING = WORDINGS["compact"]
-LOOK, ACT = OracleTurn(("cat a",), ("x\n",)), OracleTurn(("echo x > b", "echo y > c"), ("", ""))
 
 
 @pytest.fixture(scope="module")
@@ -22,16 +20,6 @@ def tokenizer(tmp_path_factory):
 def batches(tokenizer, **options):
     options = {"seed": 1, "tokens": 3000, "tokenizer": tokenizer, "wording": WORDING} | options
     return list(islice(demonstration_batches(**options), 4))
-
-
-def test_an_unfinished_demonstration_leaves_out_last_commands_and_keeps_what_they_printed():
-    seen = {
-        tuple(command for turn in unfinished((LOOK, ACT), random.Random(seed)) for command in turn.commands)
-        for seed in range(30)
-    }
-    assert seen == {("cat a",), ("cat a", "echo x > b")}
-    only = OracleTurn(("mkdir a",), ("",))
-    assert unfinished((only,), random.Random(0)) == (only,)
 
 
 def test_the_same_seed_gives_the_same_batches(tokenizer):
@@ -58,7 +46,21 @@ def test_the_curriculum_starts_with_lists_and_short_rows_and_ends_with_whole_dia
     assert whole.num_tokens / len(whole) > 150  # whole dialogues alone, no list among them
 
 
-def test_unfinished_demonstrations_are_shorter(tokenizer):
-    whole = batches(tokenizer)[0]
-    cut = batches(tokenizer, unfinished_share=1.0)[0]
-    assert cut.num_tokens / len(cut) < whole.num_tokens / len(whole)
+def test_an_idle_demonstration_claims_completion_twice_and_types_nothing(tokenizer):
+    (batch, *_) = batches(tokenizer, idle_share=1.0)
+    mask = batch.loss_mask.astype(bool)
+    for start, end in zip(batch.cu_seqlens[:-1], batch.cu_seqlens[1:], strict=True):
+        said = tokenizer.decode(batch.tokens[start:end][mask[start:end]])
+        assert said.count('"commands":[],"task_complete":true') == 2
+        assert "keystrokes" not in said
+        assert WORDING.confirm_completion(FIRST_SCREEN) in tokenizer.decode(batch.tokens[start:end])
+
+
+def test_the_idle_share_is_the_share_of_idle_demonstrations(tokenizer):
+    made = batches(tokenizer, idle_share=0.4, tokens=20_000)
+    rows = [
+        tokenizer.decode(batch.tokens[start:end])
+        for batch in made
+        for start, end in zip(batch.cu_seqlens[:-1], batch.cu_seqlens[1:], strict=True)
+    ]
+    assert 0.3 < sum("keystrokes" not in row for row in rows) / len(rows) < 0.5
