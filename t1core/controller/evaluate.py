@@ -1,20 +1,17 @@
 """Held-out evaluation: every task asked for is accounted for, or the result is not recorded as complete."""
 
 import time
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from t1core.controller.campaign import Campaign
 from t1core.controller.schedule import evaluation_specs
 from t1core.rollout.skim import skim
-
-if TYPE_CHECKING:
-    from t1core.controller.loop import Campaign
 
 SPLITS = ("heldout", "heldout_family")
 
 
-async def evaluate(campaign: "Campaign", *, step: int, when: str) -> None:
+async def evaluate(campaign: Campaign, *, step: int, when: str) -> None:
     """Run one trial on each held-out task of the splits that the pool has, and record eval/* at `step`.
 
     Raises RuntimeError when tasks are missing; the trials that ran are recorded all the same.

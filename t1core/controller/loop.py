@@ -11,36 +11,16 @@ exactly one version ahead (none while the weights have not moved: the first batc
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from t1core.cluster import Crew
-from t1core.config import CampaignConfig
+from t1core.controller.campaign import Campaign
 from t1core.controller.check import check_batch, expected_staleness, weight_version
 from t1core.controller.evaluate import evaluate
 from t1core.controller.measure import StepClock, measure_rollout
 from t1core.controller.schedule import step_specs
 from t1core.records import Batch
 from t1core.rollout.skim import StepRollout, skim
-from t1core.store import Run
-from t1core.tasks.pool import Pool
 from t1core.train.result import TrainResult
-
-Say = Callable[[str], None]
-
-
-@dataclass
-class Campaign:
-    """What the loop works on. `say` gets one line a step for people."""
-
-    config: CampaignConfig
-    crew: Crew
-    run: Run
-    pool: Pool
-    say: Say = print
-    is_evaluated: bool = True
-    loop_started: float = 0.0
-    evaluation_s: float = 0.0
 
 
 @dataclass(frozen=True)
