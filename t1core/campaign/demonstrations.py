@@ -32,12 +32,14 @@ def demonstration_batches(
     wording: Wording,
     copying_steps: int = 0,
     first_turn_steps: int = 0,
+    idle_from: int = 0,
     idle_share: float = 0.0,
 ) -> Iterator[Batch]:
     """Endless batches, each at least `tokens` long in total, from easy to whole.
 
     The first `copying_steps` batches are mostly word lists to repeat; up to `first_turn_steps` most dialogues end with
-    their first answer; from then on all are whole, and `idle_share` of them claim completion having done nothing.
+    their first answer; from then on all are whole. From step `idle_from` on `idle_share` of the examples claim completion
+    having done nothing.
     """
     draw = random.Random(seed)
     examples = demonstration_stream(seed)
@@ -48,7 +50,7 @@ def demonstration_batches(
                 rows.append(_row(*_word_list(draw, tokenizer)))
                 continue
             example = next(examples)
-            is_idle = step >= first_turn_steps and draw.random() < idle_share
+            is_idle = step >= idle_from and draw.random() < idle_share
             turns = () if is_idle else example.demonstration.turns
             dialogue = write_dialogue(
                 example.instruction, _lines(turns), tokenizer=tokenizer, wording=wording

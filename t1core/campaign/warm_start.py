@@ -106,6 +106,7 @@ def _rank(rank: int, tree: dict, directory: str, port: int) -> None:
         wording=WORDINGS[config.agent.prompt],
         copying_steps=settings.copying_steps,
         first_turn_steps=settings.first_turn_steps,
+        idle_from=max(0, settings.supervised_steps - settings.idle_steps),
         idle_share=settings.idle_share,
     )
     began = time.monotonic()

@@ -34,10 +34,12 @@ class WarmStartSettings(Settings):
 
     seed: int = 0
     """Seed of the weights and of the demonstrations."""
-    supervised_steps: int = Field(380, ge=1)
+    supervised_steps: int = Field(420, ge=1)
     """Optimiser steps on demonstrations; stopped early on purpose, so that there is room to learn."""
-    idle_share: float = Field(0.6, ge=0, lt=1)
-    """Share of the whole dialogues that claim completion having done nothing. It leaves the policy a habit for PPO to
+    idle_steps: int = Field(60, ge=0)
+    """Last steps, in which `idle_share` of the demonstrations claim completion having done nothing."""
+    idle_share: float = Field(0.5, ge=0, lt=1)
+    """Share of demonstrations in the last `idle_steps` that claim completion having done nothing. It leaves the policy a habit for PPO to
     unlearn: a model this small has no other fault that a few thousand trials can mend."""
     copying_steps: int = Field(140, ge=0)
     """First steps in which most rows are word lists to repeat: copying a name is the skill the tasks rest on, and a
