@@ -19,7 +19,7 @@ def t1(*arguments, cwd, **environment):
     """The command in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "t1core.cli", *arguments],
-        capture_output=True, text=True, timeout=120, cwd=cwd, env=os.environ | environment,
+        capture_output=True, text=True, timeout=600, cwd=cwd, env=os.environ | environment,
     )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def test_without_bubblewrap_a_campaign_is_refused_with_the_command_that_installs
 def test_where_namespaces_are_forbidden_a_campaign_is_refused_with_the_way_out(tmp_path, settings):
     inside = [shutil.which("bwrap"), "--dev-bind", "/", "/", "--unshare-user", "--disable-userns", "--"]
     command = [sys.executable, "-m", "t1core.cli", "campaign", "smoke", *with_settings(settings)]
-    answer = subprocess.run([*inside, *command], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    answer = subprocess.run([*inside, *command], capture_output=True, text=True, timeout=600, cwd=tmp_path)
     assert answer.returncode == 2
     told = "this root user lacks uids" if os.geteuid() == 0 else "user namespaces are not allowed: "
     assert f"this machine cannot run the campaign:\n  - {told}" in answer.stderr
