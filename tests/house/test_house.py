@@ -13,6 +13,7 @@ import yaml
 from t1core.campaign.notebook import declared_parameters, read_spec
 from t1core.campaign.notebook_parameters import check_parameters
 from t1core.campaign.notebook_rules import check_notebook
+from t1core.cli import app
 from t1core.config import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,6 +90,16 @@ def test_every_notebook_is_tidy(notebook):
 def test_every_notebook_is_executed_by_a_test_through_our_runner(notebook):
     texts = [path.read_text() for path in (ROOT / "tests" / "notebooks").glob("test_*.py")]
     assert any(f'"{notebook.name}"' in text and "run_notebook(" in text for text in texts)
+
+
+def test_every_command_of_the_readme_exists():
+    readme = (ROOT / "README.md").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert {"quickstart", "test"} <= set(re.findall(r"(?:^|`)make ([a-z-]+)", readme, re.M)) <= targets
+    assert (
+        {"notebook", "doctor"} <= set(re.findall(r"(?:^\.venv/bin/|`)t1 ([a-z-]+)", readme, re.M)) <= commands
+    )
 
 
 def test_the_readme_tree_is_true():
