@@ -104,7 +104,16 @@ def test_without_bubblewrap_a_campaign_is_refused_with_the_command_that_installs
 
 
 def test_where_namespaces_are_forbidden_a_campaign_is_refused_with_the_way_out(tmp_path, settings):
-    inside = [shutil.which("bwrap"), "--dev-bind", "/", "/", "--unshare-user", "--disable-userns", "--"]
+    inside = [
+        "bwrap",
+        "--die-with-parent",
+        "--dev-bind",
+        "/",
+        "/",
+        "--unshare-user",
+        "--disable-userns",
+        "--",
+    ]
     command = [sys.executable, "-m", "t1core.cli", "campaign", "smoke", *with_settings(settings)]
     answer = subprocess.run([*inside, *command], capture_output=True, text=True, timeout=600, cwd=tmp_path)
     assert answer.returncode == 2
