@@ -22,7 +22,7 @@ def preparing(tmp_path, pool):
             env=os.environ | {"T1CORE_HOME": str(tmp_path / "home")},
         )  # fmt: skip
     family = []
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     try:
         while len(family) < 3:  # two ranks and the tracker of their semaphores
             assert command.poll() is None and time.monotonic() < deadline, log.read_text()[-2000:]
@@ -43,7 +43,7 @@ def ranks(family):
 
 def ended(command, family, log):
     """What it returned and said, once nothing of it runs and nothing half made is left."""
-    code = command.wait(120)
+    code = command.wait(300)
     _, alive = psutil.wait_procs(family, timeout=20)
     assert [process.cmdline() for process in alive] == []
     home = log.parent / "home"
