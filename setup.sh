@@ -35,9 +35,9 @@ install_system_packages() {
 }
 
 install_environment() {
-    local profile="${T1CORE_PROFILE:-cpu}" python stamp
-    if [ ! -f "constraints/$profile.txt" ]; then
-        echo "T1CORE_PROFILE=$profile has no constraints/$profile.txt; the profiles are:" constraints/*.txt >&2
+    local profile="${T1CORE_PROFILE:-cpu}" python stamp kept
+    if [ "$profile" != cpu ] && [ "$profile" != gpu ]; then
+        echo "T1CORE_PROFILE=$profile is no profile: use cpu or gpu" >&2
         return 3
     fi
     stamp=$(cat pyproject.toml "constraints/$profile.txt" setup.sh | sha256sum | cut -d' ' -f1)
@@ -45,10 +45,28 @@ install_environment() {
         return 0
     fi
     python=$(find_python)
-    [ -x .venv/bin/python ] && .venv/bin/python -c '' 2>/dev/null || "$python" -m venv --clear .venv
+    # What one profile adds breaks another: flash-linear-attention's kernels fail where there is no GPU.
+    kept=$(cat .venv/t1core-profile 2>/dev/null || echo "$profile")
+    if [ "$kept" != "$profile" ] || ! .venv/bin/python -c '' 2>/dev/null; then
+        "$python" -m venv --clear .venv
+    fi
+    echo "$profile" >.venv/t1core-profile
     echo "installing the $profile profile into .venv (a few minutes, about 7 GB the first time)"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check -c "constraints/$profile.txt" -e '.[dev]'
+    [ "$profile" != gpu ] || install_fused_kernels
     echo "$stamp" >.venv/t1core-stamp
+}
+
+install_fused_kernels() {
+    # transformer-engine-torch is source whose setup imports torch, so it comes after torch and without build isolation.
+    echo "installing the fused kernels (minutes where transformer-engine-torch has to be compiled)"
+    if ! .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+        -c constraints/gpu.txt -e '.[fused]'; then
+        echo "The gpu profile needs an NVIDIA driver and, where transformer-engine's project keeps no wheel for this" >&2
+        echo "torch, a CUDA 13 toolkit (nvcc, named by CUDA_HOME), the cuDNN headers and a C++ compiler. Provide them" >&2
+        echo "and run ./setup.sh again, or take the cpu profile: unset T1CORE_PROFILE" >&2
+        return 3
+    fi
 }
 
 install_system_packages

@@ -18,8 +18,7 @@ def stop_reasons(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def turns_by_step(trials: pd.DataFrame) -> pd.DataFrame:
-    """A row a step over accepted trials: mean turns, mean sampled tokens, share of turns that didn't parse.
-    """
+    """A row a step over accepted trials: mean turns, mean sampled tokens, share of turns that didn't parse."""
     groups = accepted(trials).groupby("step")
     return pd.DataFrame(
         {

@@ -54,7 +54,11 @@ def check_learning(metrics: pd.DataFrame, *, trials: pd.DataFrame) -> list[Check
     lowest = variance["critic"].min()
     held_out = heldout_gain(trials).set_index("split")
     checks = [
-        Check("reward of the last quarter of steps is above the first, interval above zero", gain.low > 0, str(gain)),
+        Check(
+            "reward of the last quarter of steps is above the first, interval above zero",
+            gain.low > 0,
+            str(gain),
+        ),
         Check("explained variance ends above 0.3", critic > 0.3, f"{critic:.2f}"),
         Check(
             "and above a predictor that knows only the number of tests",
@@ -66,7 +70,9 @@ def check_learning(metrics: pd.DataFrame, *, trials: pd.DataFrame) -> list[Check
     if "heldout" in held_out.index:
         row = held_out.loc["heldout"]
         evidence = f"{row['solved_before']:.1%} to {row['solved_after']:.1%} of {row['tasks']:.0f} tasks"
-        checks.append(Check("held-out tasks are solved more often, by 10 points", row["solved_gain"] >= 0.1, evidence))
+        checks.append(
+            Check("held-out tasks are solved more often, by 10 points", row["solved_gain"] >= 0.1, evidence)
+        )
     return checks
 
 

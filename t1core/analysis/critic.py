@@ -35,7 +35,9 @@ def num_tests_baseline(trials: pd.DataFrame) -> pd.Series:
         if before["num_tests"].nunique() < 2 or part["reward"].nunique() < 2:
             values[step] = np.nan
             continue
-        slope, offset = np.polyfit(before["num_tests"], before["reward"], 1, w=np.sqrt(before["sampled_tokens"]))
+        slope, offset = np.polyfit(
+            before["num_tests"], before["reward"], 1, w=np.sqrt(before["sampled_tokens"])
+        )
         returns = part["reward"].to_numpy(float)
         residual = returns - (offset + slope * part["num_tests"].to_numpy(float))
         values[step] = 1 - _variance(residual, weights) / _variance(returns, weights)

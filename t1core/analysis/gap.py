@@ -1,5 +1,4 @@
-"""How far trainer and engine disagree about the same tokens, with routes replayed and with routing left free.
-"""
+"""How far trainer and engine disagree about the same tokens, with routes replayed and with routing left free."""
 
 import pandas as pd
 

@@ -37,8 +37,7 @@ def mean_interval(values: ArrayLike) -> Interval:
 
 
 def welch_interval(after: ArrayLike, *, before: ArrayLike) -> Interval:
-    """Mean of `after` minus mean of `before`, independent samples of unequal variance (Welch-Satterthwaite).
-    """
+    """Mean of `after` minus mean of `before`, independent samples of unequal variance (Welch-Satterthwaite)."""
     one, two = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
     if min(len(one), len(two)) < 1:
         return Interval(math.nan, math.nan, math.nan)

@@ -27,8 +27,7 @@ def accepted(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def quarters(steps: pd.Series) -> tuple[list[int], list[int]]:
-    """(steps of the first quarter, steps of the last): a quarter each, rounded down, but at least one step.
-    """
+    """(steps of the first quarter, steps of the last): a quarter each, rounded down, but at least one step."""
     ordered = sorted(int(step) for step in steps.unique())
     size = max(1, len(ordered) // 4)
     return ordered[:size], ordered[-size:]

@@ -7,6 +7,7 @@ critic is kept, weights alone.
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -26,8 +27,6 @@ WARMUP_LEVELS = (0.6, 0.3, 0.1)
 
 def supervised_start(config: CampaignConfig, directory: Path, *, say: Say) -> None:
     """Write a random nano model beside the tokenizer in `directory` and train it on demonstrations, in place."""
-    import torch.multiprocessing as multiprocessing
-
     from t1core.model.convert import init_hf
 
     tokenizer = ChatTokenizer.load(directory)
@@ -40,7 +39,7 @@ def supervised_start(config: CampaignConfig, directory: Path, *, say: Say) -> No
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    multiprocessing.spawn(_rank, args=(config.model_dump(mode="json"), str(directory), port), nprocs=_RANKS)
+    _run_ranks(config.model_dump(mode="json"), str(directory), port)
     say(f"warm start: done in {time.monotonic() - began:.0f} s")
 
 
@@ -57,6 +56,29 @@ def _shape(config: CampaignConfig, tokenizer: ChatTokenizer):
         moe_intermediate_size=model.moe_intermediate_size,
         shared_expert_intermediate_size=model.moe_intermediate_size,
     )
+
+
+def _run_ranks(*arguments: object) -> None:
+    """Run the data-parallel processes to their end; none outlives this call. RuntimeError when one is killed."""
+    import torch.multiprocessing as multiprocessing
+
+    ranks = multiprocessing.spawn(_rank, args=arguments, nprocs=_RANKS, join=False)
+    try:
+        while not ranks.join():
+            pass
+    except (multiprocessing.ProcessExitedException, multiprocessing.ProcessRaisedException):
+        # The others fail in their collectives once one is gone, so the first to be seen may not be the killed one.
+        killed = [rank for rank, process in enumerate(ranks.processes) if process.exitcode == -signal.SIGKILL]
+        if not killed:
+            raise
+        raise RuntimeError(
+            f"process {killed[0]} of the warm start's {_RANKS} was killed, perhaps for want of memory: free some and "
+            "start again"
+        ) from None
+    finally:
+        for process in ranks.processes:
+            process.kill()
+            process.join()
 
 
 def _rank(rank: int, tree: dict, directory: str, port: int) -> None:

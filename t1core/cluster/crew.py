@@ -24,6 +24,7 @@ from t1core.config import CampaignConfig
 from t1core.model.shape import ModelShape
 from t1core.records import Batch
 from t1core.rollout.trial import TrialResult, TrialSpec
+from t1core.sandbox.state import clear_abandoned
 from t1core.train.result import TrainResult
 
 _log = logging.getLogger(__name__)
@@ -174,6 +175,7 @@ async def start_crew(
     shape = ModelShape.from_hf(actor_path)
     cluster, train = config.cluster, config.train
     with contextlib.ExitStack() as stack:
+        stack.callback(_clear_boxes)
         stack.enter_context(
             ray_session(
                 address=cluster.address, num_cpus=cluster.num_cpus, object_store_mb=cluster.object_store_mb
@@ -218,6 +220,14 @@ async def start_crew(
                 await crew.close()
             finally:
                 crew.kill()
+
+
+def _clear_boxes() -> None:
+    """Remove what a killed trial host left on this node; other nodes clear theirs when their next host starts."""
+    try:
+        clear_abandoned()
+    except OSError as error:
+        _log.warning("boxes are left behind: %s", error)
 
 
 async def _set_up(

@@ -4,6 +4,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
+import psutil
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
@@ -40,17 +41,35 @@ def ray_session(*, address: str, num_cpus: int, object_store_mb: int) -> Iterato
 
 
 def _start_local(**options: object) -> None:
-    """Start a private instance. Ray gives its own processes 15 s to come up, which a busy machine can miss: retry."""
+    """Start a private instance. Ray gives its own processes 15 s to come up, which a busy machine can miss: retry.
+
+    What a late start leaves running is ended first, since Ray forgets it and it would slow down the next one.
+    """
+    driver = psutil.Process()
+    before = set(driver.children())
     for attempts_left in (2, 1, 0):
         try:
             ray.init(**options)
             return
         except Exception as error:  # Ray raises a bare Exception when its processes are late
             ray.shutdown()
+            _end_all(set(driver.children()) - before)
             if attempts_left == 0:
                 raise RuntimeError(
                     f"Ray did not start on this machine: {error}; is it short of CPU or memory?"
                 ) from error
+
+
+def _end_all(processes: set[psutil.Process]) -> None:
+    """Kill processes and their descendants, and wait until they are gone."""
+    family = set(processes)
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family.update(process.children(recursive=True))
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(family, timeout=10)
 
 
 @contextlib.contextmanager

@@ -42,7 +42,9 @@ async def evaluate(campaign: Campaign, *, step: int, when: str) -> None:
         grades = [trajectory.grade for trajectory in finished if trajectory.grade is not None]
         if len(grades) != len(specs):
             failures = sorted({str(item.trajectory.failure) for item in rollout.failed})
-            missing.append(f"{len(specs)} {split} tasks asked, {len(grades)} graded: {'; '.join(failures)[:600]}")
+            missing.append(
+                f"{len(specs)} {split} tasks asked, {len(grades)} graded: {'; '.join(failures)[:600]}"
+            )
             continue
         metrics |= {
             f"eval/{split}/solved_frac": float(np.mean([grade.solved for grade in grades])),
@@ -53,7 +55,9 @@ async def evaluate(campaign: Campaign, *, step: int, when: str) -> None:
     metrics["time/evaluate_s"] = campaign.evaluation_s = time.monotonic() - began
     run.record_trajectories(trajectories, step=step, kind="eval")
     if missing:
-        raise RuntimeError(f"evaluation {when} is incomplete and not recorded as a result: {'; '.join(missing)}")
+        raise RuntimeError(
+            f"evaluation {when} is incomplete and not recorded as a result: {'; '.join(missing)}"
+        )
     run.record_metrics(metrics, step=step, kind="eval")
     solved = "  ".join(f"{split} {metrics[f'eval/{split}/solved_frac']:.1%}" for split in splits)
     run.update_status(phase=f"evaluated {when}")

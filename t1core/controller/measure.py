@@ -85,7 +85,9 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
         "rollout/parse_error_frac": np.mean([turn.is_parse_error for turn in turns]),
         "rollout/generated_tokens_per_s": sum(sampled) / rollout.rollout_s,
         "routing/rows": len(batch.routed_experts),
-        "routing/missing": sum(row.rollout_routed_experts is None for item in rollout.accepted for row in item.rows),
+        "routing/missing": sum(
+            row.rollout_routed_experts is None for item in rollout.accepted for row in item.rows
+        ),
     }
     metrics |= _counts("reward/source", [t.grade.source for t in every if t.grade is not None])
     metrics |= _counts("rollout/stop", [t.stop_reason for t in every])

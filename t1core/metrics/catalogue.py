@@ -26,7 +26,11 @@ ACTOR = (
     ),
     Metric("actor/kl_behaviour", "nats", MEAN, "k3 estimate of KL(behaviour, new policy)", "below 0.01"),
     Metric(
-        "actor/lr", "1", SAME, "actor learning rate of this step", "as configured; absent in critic-only steps"
+        "actor/lr",
+        "1",
+        SAME,
+        "actor learning rate of this step",
+        "as configured; absent in critic-only steps",
     ),
 )
 
@@ -242,7 +246,13 @@ EVAL = (
 )
 
 MEMORY = tuple(
-    Metric(f"memory/{part}_mb", "MB", MAX, f"resident memory of the {part} as the step ends", "flat, after a few steps")
+    Metric(
+        f"memory/{part}_mb",
+        "MB",
+        MAX,
+        f"resident memory of the {part} as the step ends",
+        "flat, after a few steps",
+    )
     for part in ("driver", "trainer", "engine", "host")
 )
 

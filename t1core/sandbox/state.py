@@ -9,6 +9,7 @@ import asyncio
 import fcntl
 import os
 import shutil
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -54,6 +55,35 @@ def remove_tree(path: Path) -> None:
             with os.scandir(directory) as entries:
                 pending += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
         shutil.rmtree(path)
+
+
+def box_root() -> Path:
+    """Where blocks lie: T1CORE_BOX_DIR, or a folder of `state_root`."""
+    return Path(os.environ.get("T1CORE_BOX_DIR") or state_root() / "boxes")
+
+
+def clear_abandoned(*, within_s: float = IDLE_WITHIN_S) -> None:
+    """Remove the blocks on this host whose process is gone, so that a killed one leaves no box behind.
+
+    The last processes of its boxes may still be dying: what they write meanwhile is removed again until `within_s`
+    is over, then OSError.
+    """
+    give_up = time.monotonic() + within_s
+    for path in sorted(box_root().glob("block-*.lock")):
+        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            while (block := path.with_suffix("")).exists():
+                try:
+                    remove_tree(block)
+                except OSError:
+                    if time.monotonic() >= give_up:
+                        raise
+                    time.sleep(0.1)
+        except BlockingIOError:  # its process lives
+            continue
+        finally:
+            os.close(lock)
 
 
 async def idle(uid: int, *, within_s: float = IDLE_WITHIN_S) -> bool:
@@ -113,7 +143,7 @@ class StateBlock:
         if not 0 < num_slots <= BLOCK_SIZE:
             raise ValueError(f"num_slots {num_slots} must be between 1 and {BLOCK_SIZE}")
         self._num_slots = num_slots
-        root = reachable_directory(Path(os.environ.get("T1CORE_BOX_DIR") or state_root() / "boxes"))
+        root = reachable_directory(box_root())
         for index in range(NUM_BLOCKS):
             lock = os.open(root / f"block-{index}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             try:

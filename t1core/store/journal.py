@@ -27,8 +27,7 @@ def append_entry(path: Path, entry: Mapping[str, Any]) -> None:
 
 
 def read_entries(path: Path, *, offset: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
-    """(entry, offset after it) for each complete line from a byte offset on; an unfinished last line is left.
-    """
+    """(entry, offset after it) for each complete line from a byte offset on; an unfinished last line is left."""
     if not path.exists():
         return
     with path.open("rb") as file:

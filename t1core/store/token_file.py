@@ -94,8 +94,7 @@ def read_token_frame(path: Path, *, trial_id: str | None = None) -> pd.DataFrame
 
 
 def _turn_of_token(batch: Batch, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """int32 [T]: which sampled span of its row a token belongs to, by the spans or else by the mask's edges.
-    """
+    """int32 [T]: which sampled span of its row a token belongs to, by the spans or else by the mask's edges."""
     turns = np.full(batch.num_tokens, -1, dtype=np.int32)
     if len(arrays["span_row"]):
         counts = [0] * len(batch)

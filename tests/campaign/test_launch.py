@@ -90,6 +90,7 @@ def test_ctrl_c_on_a_notebook_waits_for_its_campaigns_end_and_names_the_partial_
     write_notebook(tmp_path / "n.ipynb", launch)
     (tmp_path / "n.yaml").write_text("notebook: n.ipynb\n")
     said = (tmp_path / "said").open("w+")
+    campaign = None
     command = subprocess.Popen(
         [sys.executable, "-m", "t1core.cli", "notebook", "n.yaml"], cwd=tmp_path,
         stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
@@ -108,6 +109,8 @@ def test_ctrl_c_on_a_notebook_waits_for_its_campaigns_end_and_names_the_partial_
             process.kill()
         command.kill()
         command.wait()
+        if campaign is not None and campaign.is_alive:
+            os.kill(campaign.pid, signal.SIGKILL)
     text = (tmp_path / "said").read_text()
     assert "interrupted: ending the campaign of" in text
     copy = tmp_path / "runs" / "notebooks" / "n.ipynb"

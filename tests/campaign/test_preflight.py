@@ -19,7 +19,7 @@ def t1(*arguments, cwd, **environment):
     """The command in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "t1core.cli", *arguments],
-        capture_output=True, text=True, timeout=120, cwd=cwd, env=os.environ | environment,
+        capture_output=True, text=True, timeout=600, cwd=cwd, env=os.environ | environment,
     )  # fmt: skip
 
 
@@ -52,10 +52,40 @@ def test_more_boxes_than_the_descriptors_allow_are_refused():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_an_unknown_key_is_refused_with_the_nearest_one(tmp_path):
-    answer = t1("campaign", "smoke", "--set", "train.eps_clipp=0.1", cwd=tmp_path)
+def test_less_memory_than_wanted_is_refused_with_the_setting_to_lower():
+    config = load_config("smoke", [f"cluster.min_free_memory_mb={10**9}"])
+    with pytest.raises(
+        ValueError, match=r"\d+ MB of memory are available and .*=1000000000 .* lower the batch"
+    ):
+        check_machine(config)
+
+
+def test_less_disk_than_wanted_is_refused_where_the_runs_would_lie(tmp_path):
+    root = tmp_path / "not" / "made" / "yet"
+    config = load_config("smoke", [f"cluster.min_free_disk_mb={10**9}", f"run_root={root}"])
+    with pytest.raises(ValueError, match=rf"of disk are free at {tmp_path} and .*=1000000000 .* run_root"):
+        check_machine(config)
+
+
+def test_everything_that_the_machine_lacks_is_told_at_once():
+    wanted = [f"cluster.min_free_{what}_mb={10**9}" for what in ("memory", "disk")]
+    with pytest.raises(ValueError) as refusal:
+        check_machine(load_config("smoke", [*wanted, "train.data_parallel=500"]))
+    assert str(refusal.value).count("\n  - ") == 3
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("train.eps_clipp=0.1", "train.eps_clipp=0.1: unknown key; did you mean train.eps_clip?"),
+        ("num_steps=many", "num_steps='many': Input should be a valid integer"),
+    ],
+    ids=["unknown key", "wrong type"],
+)
+def test_a_wrong_setting_is_refused_by_the_command_and_leaves_nothing(tmp_path, override, told):
+    answer = t1("campaign", "smoke", "--set", override, cwd=tmp_path)
     assert answer.returncode == 2
-    assert "train.eps_clipp=0.1: unknown key; did you mean train.eps_clip?" in answer.stderr
+    assert told in answer.stderr
     assert "Traceback" not in answer.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -69,6 +99,27 @@ def test_without_bubblewrap_a_campaign_is_refused_with_the_command_that_installs
     answer = t1("campaign", "smoke", *with_settings(settings), cwd=tmp_path, PATH=str(tools))
     assert answer.returncode == 2
     assert "bubblewrap is not installed; fix: apt-get install -y bubblewrap" in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_where_namespaces_are_forbidden_a_campaign_is_refused_with_the_way_out(tmp_path, settings):
+    inside = [
+        "bwrap",
+        "--die-with-parent",
+        "--dev-bind",
+        "/",
+        "/",
+        "--unshare-user",
+        "--disable-userns",
+        "--",
+    ]
+    command = [sys.executable, "-m", "t1core.cli", "campaign", "smoke", *with_settings(settings)]
+    answer = subprocess.run([*inside, *command], capture_output=True, text=True, timeout=600, cwd=tmp_path)
+    assert answer.returncode == 2
+    told = "this root user lacks uids" if os.geteuid() == 0 else "user namespaces are not allowed: "
+    assert f"this machine cannot run the campaign:\n  - {told}" in answer.stderr
+    assert "; fix: " in answer.stderr
     assert "Traceback" not in answer.stderr
     assert not (tmp_path / "runs").exists()
 

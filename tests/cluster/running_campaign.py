@@ -2,9 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -25,6 +28,22 @@ from t1core.campaign.campaign import run_campaign
 from t1core.config import load_config
 run_campaign(load_config("smoke", sys.argv[1:]), run_name="run", is_evaluated=False)
 """
+# Every Python that finds it on its path notes whom it calls or looks up. To connect a datagram socket sends nothing.
+NOTE_PEERS = """
+import os, socket, sys
+def note(event, arguments):
+    if event == "socket.connect":
+        peer, address = arguments
+        host = address[0] if isinstance(address, tuple) and peer.type != socket.SOCK_DGRAM else None
+    else:
+        host = arguments[0] if event in ("socket.getaddrinfo", "socket.gethostbyname") else None
+    if host:
+        text = host if isinstance(host, str) else host.decode()
+        number = os.open(__file__ + ".peers", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(number, text.encode() + b"\\n")
+        os.close(number)
+sys.addaudithook(note)
+"""
 
 
 class RunningCampaign:
@@ -34,6 +53,13 @@ class RunningCampaign:
         self.run = directory / "runs" / "smoke" / "run"
         self.output = directory / "output.txt"
         self.processes: list[psutil.Process] = []
+        self.environments: dict[str, dict[str, str]] = {}
+        self.box_root = Path(tempfile.mkdtemp(prefix="t1-boxes-"))
+        self.box_root.chmod(0o755)  # boxes run as another uid
+        self._noting = directory / "noting" / "sitecustomize.py"
+        self._noting.parent.mkdir()
+        self._noting.write_text(NOTE_PEERS)
+        path = os.pathsep.join([str(self._noting.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
         arguments = [
             *OVERRIDES,
             f"model.actor_path={actor_path}",
@@ -46,7 +72,12 @@ class RunningCampaign:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=os.environ
-                | {"T1CORE_HOME": str(directory.parent / "t1core-home"), "OMP_NUM_THREADS": "1"},
+                | {
+                    "T1CORE_HOME": str(directory.parent / "t1core-home"),
+                    "T1CORE_BOX_DIR": str(self.box_root),
+                    "OMP_NUM_THREADS": "1",
+                    "PYTHONPATH": path,
+                },
                 start_new_session=True,
             )
 
@@ -59,6 +90,7 @@ class RunningCampaign:
         self.driver.wait()
         for process in self.alive():
             process.kill()
+        shutil.rmtree(self.box_root, ignore_errors=True)
 
     def until_in_mid_step(self, *, within_s: float) -> None:
         """Wait until a step has been trained on and the trials of a later one are in their boxes."""
@@ -93,6 +125,18 @@ class RunningCampaign:
             known = set(self.processes)
             family = psutil.Process(self.driver.pid).children(recursive=True)
             self.processes += [process for process in family if process not in known]
+            for process in family:
+                self._note_environment(process)
+
+    def _note_environment(self, process: psutil.Process) -> None:
+        try:
+            command = process.cmdline()
+            if command and (
+                command[0].startswith("ray::") or Path(command[0]).name in ("raylet", "gcs_server")
+            ):
+                self.environments.setdefault(Path(command[0]).name, process.environ())
+        except psutil.Error:
+            pass
 
     def alive(self, *, within_s: float = 15.0) -> list[psutil.Process]:
         """What is left of it after the longest fair wait."""
@@ -110,6 +154,12 @@ class RunningCampaign:
             except psutil.Error:
                 continue
         return names
+
+    def foreign_peers(self) -> set[str]:
+        """Hosts other than this machine that a Python process of the campaign called or looked up."""
+        own = {"localhost", "0.0.0.0", socket.gethostname()}
+        own |= {address.address for card in psutil.net_if_addrs().values() for address in card}
+        return set(self._noting.with_name("sitecustomize.py.peers").read_text().split()) - own
 
     def status(self) -> dict:
         path = self.run / "status.json"

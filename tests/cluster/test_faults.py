@@ -5,6 +5,9 @@ import signal
 import pytest
 from running_campaign import RunningCampaign
 
+from t1core.cluster.environment import OFFLINE_ENV
+from t1core.store import Run
+
 START_S = 420.0  # about 25 s on an idle machine
 
 
@@ -16,6 +19,14 @@ def broken(directory, checkpoint, *, actor_class, number, within_s, overrides=()
         campaign.until_ended(within_s=within_s)
         assert campaign.driver.returncode == 1
         assert campaign.alive() == [], "processes are left"
+        assert list(campaign.box_root.glob("block-*/*")) == [], "boxes are left"
+        finished = Run.open(campaign.run)
+        assert 0 in finished.metrics("train").index, "the finished step is not readable"
+        assert {"step", "reward"} <= set(finished.trials("train").columns) and len(finished.trials("train"))
+        assert finished.tokens(0).shape[0] > 0
+        for part in ("raylet", f"ray::{actor_class}"):
+            assert OFFLINE_ENV.items() <= campaign.environments[part].items(), part
+        assert campaign.foreign_peers() == set()
         return campaign.status(), campaign.said()
 
 

@@ -235,7 +235,9 @@ async def test_the_stop_token_ends_the_output_and_is_part_of_it(engine, referenc
 
 
 @engine_test()
-async def test_draws_depend_on_the_seed_or_else_the_request_id_and_greedy_takes_the_largest(engine, reference):
+async def test_draws_depend_on_the_seed_or_else_the_request_id_and_greedy_takes_the_largest(
+    engine, reference
+):
     ids = prompt(8, 10)
 
     async def output(request_id, **more):
