@@ -40,10 +40,13 @@ def campaign(
     from t1core.config import load_config
 
     config = load_config(preset, overrides or ())  # before the imports that take seconds
+    from t1core.campaign.assets import prepare as make
     from t1core.campaign.campaign import run_campaign
+    from t1core.campaign.preflight import check_machine
 
+    check_machine(config)
     with _interruptible():
-        run_campaign(config, run_name=run_name, say=_say)
+        run_campaign(config, make(config, say=_say), run_name=run_name, say=_say)
 
 
 @app.command()

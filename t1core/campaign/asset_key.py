@@ -24,6 +24,7 @@ POLICY = (
     "sandbox/__init__.py",
     "sandbox/sandbox.py",
     "cluster/environment.py",
+    "campaign/asset.py",
     "campaign/assets.py",
     "campaign/demonstrations.py",
     "campaign/warm_start.py",

@@ -8,15 +8,14 @@ key leaves out cannot matter. `t1core.campaign.asset_key` says what else is in a
 import contextlib
 import fcntl
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from t1core.agent.prompt import WORDINGS
 from t1core.agent.tokenizer import train_tokenizer
+from t1core.campaign.asset import Assets, cache_root
 from t1core.campaign.asset_key import CAMPAIGN, POLICY, POOL, asset_key, weights_key
 from t1core.campaign.demonstrations import demonstration_texts
 from t1core.config import CampaignConfig
@@ -31,20 +30,6 @@ _TOKENIZER_TEXTS = 4000
 _CHECKED_TASKS, _CHECKED_BY_PYTEST = 40, 2  # about four seconds
 # What of a configuration does not reach the critic's warm-up, which sets these itself or does without them.
 NOT_THE_CRITICS = ("name", "seed", "run_root", "num_steps", "checkpoint_every", "evaluation")
-
-
-@dataclass(frozen=True)
-class Assets:
-    """Paths of what was prepared. `critic` None: the critic starts cold."""
-
-    pool: Path
-    actor: Path
-    critic: Path | None
-
-
-def cache_root() -> Path:
-    """Where prepared things are kept."""
-    return Path(os.environ.get("T1CORE_HOME") or ".t1core").resolve()
 
 
 def prepare(config: CampaignConfig, *, say: Say = print) -> Assets:

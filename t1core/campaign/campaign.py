@@ -1,4 +1,4 @@
-"""Running one campaign in this process: prepare, check, open the run directory, start the crew, loop, close.
+"""Running one campaign in this process: check, open the run directory, start the crew, loop, close.
 
 However it ends (finished, failed, interrupted), status.json says so, every part is ended, and what was recorded stays
 readable.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
 from t1core.agent.tokenizer import ChatTokenizer
-from t1core.campaign.assets import Assets, prepare
+from t1core.campaign.asset import Assets
 from t1core.campaign.preflight import check_machine, check_plan
 from t1core.cluster import guarded, start_crew
 from t1core.config import CampaignConfig
@@ -33,15 +33,19 @@ def new_run_name(config: CampaignConfig) -> str:
 
 
 def run_campaign(
-    config: CampaignConfig, *, run_name: str | None = None, say: Say = print, is_evaluated: bool = True
+    config: CampaignConfig,
+    assets: Assets,
+    *,
+    run_name: str | None = None,
+    say: Say = print,
+    is_evaluated: bool = True,
 ) -> Path:
-    """Run a campaign from start to end and return its run directory.
+    """Run a campaign on what was prepared for it, from start to end, and return its run directory.
 
     Raises ValueError for a plan that this machine or pool can't carry, KeyboardInterrupt when interrupted, and whatever
     broke the campaign otherwise.
     """
     check_machine(config)
-    assets = prepare(config, say=say)
     pool = Pool.open(assets.pool)
     check_plan(config, pool, say=say)
     run = Run.create(

@@ -38,8 +38,8 @@ def demonstration_batches(
     """Endless batches, each at least `tokens` long in total, from easy to whole.
 
     The first `copying_steps` batches are mostly word lists to repeat; up to `first_turn_steps` most dialogues end with
-    their first answer; from then on all are whole. From step `idle_from` on `idle_share` of the examples claim completion
-    having done nothing.
+    their first answer; from then on all are whole. From step `idle_from` on `idle_share` of the examples claim
+    completion having done nothing.
     """
     draw = random.Random(seed)
     examples = demonstration_stream(seed)

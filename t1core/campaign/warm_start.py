@@ -149,6 +149,7 @@ def critic_warmup(config: CampaignConfig, *, actor: Path, directory: Path, scrat
     The campaign's own run lies in a new folder under `scratch` and goes away with success. RuntimeError names it when
     the campaign failed.
     """
+    from t1core.campaign.asset import Assets
     from t1core.campaign.campaign import run_campaign
     from t1core.tasks.practice.pool import generate_pool
 
@@ -173,7 +174,7 @@ def critic_warmup(config: CampaignConfig, *, actor: Path, directory: Path, scrat
             "train": config.train.model_dump() | {"num_critic_only_steps": 0, "measure_free_routing": False},
         }
         warmup = CampaignConfig.model_validate(config.model_dump(mode="json") | overrides)
-        run_path = run_campaign(warmup, say=say, is_evaluated=False)
+        run_path = run_campaign(warmup, Assets(pool, actor, critic=None), say=say, is_evaluated=False)
         shutil.copytree(run_path / "checkpoints" / "final" / "critic", directory, dirs_exist_ok=True)
 
 

@@ -39,8 +39,8 @@ class WarmStartSettings(Settings):
     idle_steps: int = Field(60, ge=0)
     """Last steps, in which `idle_share` of the demonstrations claim completion having done nothing."""
     idle_share: float = Field(0.5, ge=0, lt=1)
-    """Share of demonstrations in the last `idle_steps` that claim completion having done nothing. It leaves the policy a habit for PPO to
-    unlearn: a model this small has no other fault that a few thousand trials can mend."""
+    """Share of demonstrations in the last `idle_steps` that claim completion having done nothing. It leaves the
+    policy a habit for PPO to unlearn: a model this small has no other fault that a few thousand trials can mend."""
     copying_steps: int = Field(140, ge=0)
     """First steps in which most rows are word lists to repeat: copying a name is the skill the tasks rest on, and a
     model this small finds it in dense lists long before it finds it in dialogues."""

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from t1core import cli
+from t1core.campaign.assets import prepare
 from t1core.campaign.campaign import run_campaign
 from t1core.campaign.preflight import check_machine, check_plan
 from t1core.config import load_config
@@ -128,7 +129,7 @@ def test_an_empty_pool_is_refused_and_leaves_no_run(tmp_path, settings):
     (tmp_path / "tasks").mkdir()
     config = load_config("smoke", [*settings, f"tasks.pool={tmp_path / 'tasks'}"])
     with pytest.raises(ValueError, match=f"pool {tmp_path / 'tasks'} is empty"):
-        run_campaign(config, say=print)
+        run_campaign(config, prepare(config))
     assert not (tmp_path / "runs").exists()
 
 
@@ -136,7 +137,7 @@ def test_a_pool_whose_task_has_no_tests_is_refused_by_the_tasks_name(tmp_path, s
     write_task(tmp_path / "tasks" / "greet", tests="x = 1\n")
     config = load_config("smoke", [*settings, f"tasks.pool={tmp_path / 'tasks'}"])
     with pytest.raises(ValueError, match=r"greet.*test"):
-        run_campaign(config, say=print)
+        run_campaign(config, prepare(config))
     assert not (tmp_path / "runs").exists()
 
 

@@ -24,9 +24,11 @@ OVERRIDES = (
 )
 PROGRAM = """
 import sys
+from t1core.campaign.assets import prepare
 from t1core.campaign.campaign import run_campaign
 from t1core.config import load_config
-run_campaign(load_config("smoke", sys.argv[1:]), run_name="run", is_evaluated=False)
+config = load_config("smoke", sys.argv[1:])
+run_campaign(config, prepare(config), run_name="run", is_evaluated=False)
 """
 # Every Python that finds it on its path notes whom it calls or looks up. To connect a datagram socket sends nothing.
 NOTE_PEERS = """
