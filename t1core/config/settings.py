@@ -36,7 +36,7 @@ class WarmStartSettings(Settings):
     """Seed of the weights and of the demonstrations."""
     supervised_steps: int = Field(420, ge=1)
     """Optimiser steps on demonstrations; stopped early on purpose, so that there is room to learn."""
-    idle_steps: int = Field(60, ge=0)
+    idle_steps: int = Field(25, ge=0)
     """Last steps, in which `idle_share` of the demonstrations claim completion having done nothing."""
     idle_share: float = Field(0.5, ge=0, lt=1)
     """Share of demonstrations in the last `idle_steps` that claim completion having done nothing. It leaves the

@@ -12,7 +12,7 @@ from t1core.tasks.practice.draw import Draw
 from t1core.tasks.practice.exercise import Exercise
 
 LEVELS = (1, 2, 3)
-LEVEL_MIX = (0.4, 0.35, 0.25)
+LEVEL_MIX = (0.6, 0.25, 0.15)
 HELDOUT_BUCKETS = 8
 
 
