@@ -43,8 +43,20 @@ class Generation:
 
 
 @dataclass(frozen=True)
+class CopiedTurn:
+    """Tokens [start, end) of a prompt repeat the text that an earlier call sampled, by the offsets of its rendering."""
+
+    model_call_id: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
 class ModelCall:
-    """One captured call of a trial; `routed_experts` covers rows from `routed_experts_start` (a delta after turn 1)."""
+    """One captured call of a trial; `routed_experts` covers rows from `routed_experts_start` (a delta after turn 1).
+
+    `copied_turns` is the offset map of a prompt that was rendered from messages; a prompt made of ids needs none.
+    """
 
     model_call_id: str
     rollout_id: str
@@ -57,4 +69,5 @@ class ModelCall:
     output_versions: np.ndarray
     routed_experts: np.ndarray | None
     routed_experts_start: int
+    copied_turns: tuple[CopiedTurn, ...] = ()
     schema_version: int = CAPTURE_SCHEMA_VERSION
