@@ -3,6 +3,7 @@
 Field names are Harbor's for the capture and SGLang's for the request, so that adapters are renamings.
 """
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,3 +72,20 @@ class ModelCall:
     routed_experts_start: int
     copied_turns: tuple[CopiedTurn, ...] = ()
     schema_version: int = CAPTURE_SCHEMA_VERSION
+
+    @property
+    def sampled_routes_digest(self) -> str | None:
+        """`routes_digest` of the rows that predict this call's sampled tokens; None without routes, or without such
+        rows for all of them.
+        """
+        n = len(self.completion_token_ids)
+        if self.routed_experts is None or not 0 < n <= len(self.routed_experts):
+            return None
+        return routes_digest(self.routed_experts[len(self.routed_experts) - n :])
+
+
+def routes_digest(rows: np.ndarray) -> str:
+    """A short fingerprint of routing rows [n, L, k] and their dtype, to find them again without storing them twice."""
+    digest = hashlib.blake2b(f"{rows.dtype.str}{rows.shape}".encode(), digest_size=8)
+    digest.update(np.ascontiguousarray(rows).data)
+    return digest.hexdigest()

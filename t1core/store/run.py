@@ -342,6 +342,14 @@ class Run:
         """The trained batch and the trainer's per-token arrays, as views of the file."""
         return token_file.read_batch(self._stored_tokens(step))
 
+    def spans(self, step: int) -> tuple[tuple[TurnSpan, ...], ...]:
+        """The turn spans of each row of a trained batch."""
+        return token_file.read_spans(self._stored_tokens(step))
+
+    def step_calls(self, step: int) -> dict[str, list[trial_table.StoredCall]]:
+        """The model calls of a training step, prompts included, by trial id. ValueError for a run without prompts."""
+        return trial_table.read_calls(self._trial_path("train", step))
+
     def failures(self) -> pd.DataFrame:
         """Everything that broke: step, trial_id, boundary, kind, message, retryable, time."""
         rows = [entry for entry, _ in read_entries(self.path / "failures.jsonl")]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from t1core.records import Batch, TurnSpan
+from t1core.records import Batch, PrefixRelation, TurnSpan
 from t1core.store.tensors import read_tensors, write_tensors
 
 _BATCH = ("tokens", "cu_seqlens", "loss_mask", "rollout_log_probs", "weight_versions", "rewards", "num_tests")
@@ -55,6 +55,17 @@ def read_batch(path: Path) -> tuple[Batch, dict[str, np.ndarray]]:
         **{name: arrays[name] for name in _BATCH},
     )
     return batch, {name: array for name, array in arrays.items() if name not in _RESERVED}
+
+
+def read_spans(path: Path) -> tuple[tuple[TurnSpan, ...], ...]:
+    """The turn spans of each row, as they were given to `write_tokens`; empty where they were not."""
+    arrays, metadata = read_tensors(path)
+    spans: list[list[TurnSpan]] = [[] for _ in json.loads(metadata["rollout_ids"])]
+    names, relations = json.loads(metadata["span_calls"]), json.loads(metadata["span_relations"])
+    places = zip(*(arrays[name].tolist() for name in _SPANS), strict=True)
+    for (row, start, end), name, relation in zip(places, names, relations, strict=True):
+        spans[row].append(TurnSpan(name, start, end, PrefixRelation(relation)))
+    return tuple(tuple(one) for one in spans)
 
 
 def read_token_frame(path: Path, *, trial_id: str | None = None) -> pd.DataFrame:
