@@ -63,7 +63,10 @@ def assemble(
         chunk, found = _branch(chunks, call=call, text_of=text_of)
         if chunk is None or found is None:
             relation = PrefixRelation.SPLIT if chunks else PrefixRelation.STRICT
-            chunk, found = _Chunk(tail=call), Match(relation, matched=0)
+            chunk, found = (
+                _Chunk(tail=call, routes=_shared_routes(chunks, call=call)),
+                Match(relation, matched=0),
+            )
             chunks.append(chunk)
         _append(chunk, call=call, found=found)
     return tuple(
@@ -168,6 +171,24 @@ def _branch(
             if found is not None:
                 return chunk, found
     return None, None
+
+
+def _shared_routes(chunks: list[_Chunk], *, call: ModelCall) -> list[RoutePiece]:
+    """Rows before a call's first, for a call that opens a chunk although its engine knew its history: a branch off a
+    history whose rows earlier calls captured. Those are the rows of a chunk that begins with the same tokens.
+    """
+    missing = call.routed_experts_start
+    if not missing or call.routed_experts is None:
+        return []
+    for chunk in chunks:
+        tokens = np.concatenate(chunk.ids)
+        if len(tokens) > missing and np.array_equal(tokens[:missing], call.prompt_token_ids[:missing]):
+            return [
+                replace(piece, rows=piece.rows[: missing - piece.start])
+                for piece in chunk.routes
+                if piece.rows is not None and piece.start < missing
+            ]
+    return []
 
 
 def _append(chunk: _Chunk, *, call: ModelCall, found: Match) -> None:

@@ -116,6 +116,8 @@ def audit(
             one.is_taken[start:found_end] = True
             _align_context(one, call, start=start, after=end)
             _check_relation(one, call, span=span, before=before, start=start)
+            if before is None:
+                _check_shared_routes(one, call, calls=calls)
             before = call
             _check_routes(
                 one,
@@ -250,6 +252,27 @@ def _check_routes(one: _Row, call: ModelCall, *, start: int, end: int, after: in
         if wrong:
             one.problems.append(f"{one.name}: routes of call {call.model_call_id} are not those captured")
         one.is_routed[first:last] = True
+
+
+def _check_shared_routes(one: _Row, call: ModelCall, *, calls: Sequence[ModelCall]) -> None:
+    """Rows that the first call of a row left out: each is what the first call to forward that history captured."""
+    routes, num_left_out = one.row.rollout_routed_experts, call.routed_experts_start
+    if routes is None:
+        return
+    known = 0
+    for other in calls:
+        rows, first = other.routed_experts, other.routed_experts_start
+        if other is call or rows is None or first > known:
+            continue
+        stream = np.concatenate([other.prompt_token_ids, other.completion_token_ids])[:num_left_out]
+        differ = np.flatnonzero(stream != call.prompt_token_ids[: len(stream)])
+        end = min(int(differ[0]) if len(differ) else len(stream), first + len(rows), len(routes))
+        if end > known:
+            if not np.array_equal(routes[known:end], rows[known - first : end - first]):
+                one.problems.append(
+                    f"{one.name}: routes shared with call {other.model_call_id} are not those captured"
+                )
+            known = end
 
 
 def _check_outside(one: _Row) -> None:

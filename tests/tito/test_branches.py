@@ -28,6 +28,25 @@ def test_after_a_rollback_to_the_empty_history_both_beginnings_are_trained():
     assert len(rows_of(a, b, again)) == 2
 
 
+def test_a_branch_off_a_history_takes_the_rows_that_its_engine_left_out():
+    a = call("a", [1, 3], [10, 11, 2])
+    b = call("b", [1, 3, 10, 11, 2, 4], [12, 2], start=4)
+    c = call("c", [1, 3, 10, 11, 2, 5], [13, 2], start=4)  # the engine had forwarded the first four before
+    rows = rows_of(a, b, c)
+    np.testing.assert_array_equal(
+        rows[1].rollout_routed_experts,
+        routes(("a", 0), ("a", 1), ("a", 2), ("a", 3), ("c", 4), ("c", 5), ("c", 6)),
+    )
+    assert audit([a, b, c], rows).problems == ()
+    for position in range(7):
+        changed = rows[1].rollout_routed_experts.copy()
+        changed[position, 0, 0] ^= 1
+        wrong = dataclasses.replace(rows[1], rollout_routed_experts=changed)
+        assert audit([a, b, c], [rows[0], wrong]).problems, position
+    with pytest.raises(MissingRoutes, match="row 0 was not recorded"):
+        rows_of(a, b, call("c", [1, 9, 10, 11, 2, 5], [13, 2], start=4))
+
+
 def test_a_retry_after_a_rollback_is_resolved_within_its_own_round():
     a, b = call("a", [1, 3], [10, 2]), call("b", [1, 3, 10, 2, 4], [12, 2])
     lost, again = call("lost", [1, 3], [11, 2]), call("again", [1, 3], [14, 2])
