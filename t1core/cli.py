@@ -100,6 +100,42 @@ def audit(run: RunPath) -> None:
 
 
 @app.command()
+def export(
+    run: RunPath,
+    trial: Annotated[str, typer.Argument(help="trial id, as `t1 trials` lists them")],
+    form: Annotated[str, typer.Option("--format", help="atif-v1.7, atif-v1.8, slime or verl")] = "atif-v1.8",
+) -> None:
+    """Print one trial in another program's format, as JSON."""
+    from t1core.campaign.interchange import export_trial
+    from t1core.store import Run
+
+    _say(export_trial(Run.open(run), trial, form=form))
+
+
+@app.command()
+def ingest(
+    path: Annotated[Path, typer.Argument(help="JSON file: a Harbor result, an ATIF document, samples")],
+    form: Annotated[str, typer.Option("--format", help="harbor, atif, slime or verl")],
+    output: Annotated[Path | None, typer.Option(help="write the rows as a token file")] = None,
+    rollout_id: Annotated[str | None, typer.Option(help="name of the trial, where the file has none")] = None,
+    reward: Annotated[float | None, typer.Option(help="reward, where the file has none")] = None,
+    weight_version: Annotated[int, typer.Option(help="what sampled it, where the file does not say")] = 0,
+) -> None:
+    """Turn another program's trial into training rows, and say how faithful it is."""
+    from t1core.campaign.interchange import ingest_lines
+
+    for line in ingest_lines(
+        path,
+        form=form,
+        output=output,
+        rollout_id=rollout_id,
+        reward=reward,
+        weight_version=weight_version,
+    ):
+        _say(line)
+
+
+@app.command()
 def serve(
     model: Annotated[Path, typer.Argument(help="Hugging Face directory with weights and tokenizer")],
     host: Annotated[str, typer.Option(help="address to listen at")] = "127.0.0.1",

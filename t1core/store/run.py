@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from t1core.metrics import check_names
-from t1core.records import Batch, Failure, Trajectory, TurnSpan
+from t1core.records import Batch, Failure, StopReason, TrainingRow, Trajectory, TurnSpan
 from t1core.store import token_file, trial_table
 from t1core.store.atomic import drop_torn_line, write_atomic, write_json
 from t1core.store.journal import append_entry, encode_number, read_entries
@@ -342,13 +342,17 @@ class Run:
         """The trained batch and the trainer's per-token arrays, as views of the file."""
         return token_file.read_batch(self._stored_tokens(step))
 
-    def spans(self, step: int) -> tuple[tuple[TurnSpan, ...], ...]:
-        """The turn spans of each row of a trained batch."""
-        return token_file.read_spans(self._stored_tokens(step))
+    def rows(self, step: int) -> tuple[TrainingRow, ...]:
+        """The training rows of a trained batch, as views of the file; status by the trial's stop reason."""
+        trials = self.trials("train")
+        stopped = trials[trials["step"] == step].set_index("trial_id")["stop_reason"]
+        completed = set(stopped[stopped == StopReason.COMPLETED].index)
+        return token_file.read_rows(self._stored_tokens(step), completed=completed)
 
-    def step_calls(self, step: int) -> dict[str, list[trial_table.StoredCall]]:
-        """The model calls of a training step, prompts included, by trial id. ValueError for a run without prompts."""
-        return trial_table.read_calls(self._trial_path("train", step))
+    def stored_calls(self, step: int, *, kind: str = "train") -> dict[str, list[trial_table.StoredCall]]:
+        """The model calls of a step, prompts included, by trial id. ValueError for a run that kept no prompts."""
+        assert kind in _KINDS
+        return trial_table.read_calls(self._trial_path(kind, step))
 
     def failures(self) -> pd.DataFrame:
         """Everything that broke: step, trial_id, boundary, kind, message, retryable, time."""

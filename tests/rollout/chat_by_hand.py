@@ -3,7 +3,6 @@ and a client that speaks HTTP.
 """
 
 import contextlib
-import itertools
 from collections import deque
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from t1core.records import Generation
 from t1core.rollout.chat import ChatFormat, ChatServer, SessionSettings, serving
-from t1core.store.token_file import read_batch, read_spans
+from t1core.store.token_file import read_rows
 
 NAMED = {
     "<|im_start|>": 1, "<|im_end|>": 2, "user\n": 3, "assistant\n": 4, "\n": 5,
@@ -120,12 +119,11 @@ class Ended:
 
     def __init__(self, told: dict) -> None:
         self.told = told
-        batch, _ = read_batch(Path(told["file"]))
-        edges = batch.cu_seqlens.tolist()
-        self.rows = [batch.tokens[a:b].tolist() for a, b in itertools.pairwise(edges)]
-        self.masks = [batch.loss_mask[a:b].tolist() for a, b in itertools.pairwise(edges)]
-        self.routes = [batch.routes(i).tolist() for i in range(len(self.rows))]
-        self.relations = [[str(span.relation) for span in spans] for spans in read_spans(Path(told["file"]))]
+        rows = read_rows(Path(told["file"]), completed=())
+        self.rows = [row.tokens.tolist() for row in rows]
+        self.masks = [row.loss_mask.tolist() for row in rows]
+        self.routes = [row.rollout_routed_experts.tolist() for row in rows]
+        self.relations = [[str(span.relation) for span in row.spans] for row in rows]
 
 
 @contextlib.asynccontextmanager
