@@ -106,13 +106,8 @@ def _without_retries(calls: list[ModelCall], *, text_of: TextOf | None) -> list[
     continued ones stay; if there is none, the only whole one. A prompt that comes again after one of its answers
     was continued is no retry: the client rolled back, and a new round begins.
     """
-    answers: dict[bytes, list[int]] = {}
-    for index, call in enumerate(calls):
-        answers.setdefault(call.prompt_token_ids.astype(np.int32).tobytes(), []).append(index)
     dropped: set[int] = set()
-    for siblings in answers.values():
-        if len(siblings) == 1:
-            continue
+    for siblings in _same_prompt(calls):
         continued_at = _continuations(siblings, calls=calls, text_of=text_of)
         rounds: list[list[int]] = [[]]
         for index in siblings:
@@ -122,6 +117,20 @@ def _without_retries(calls: list[ModelCall], *, text_of: TextOf | None) -> list[
         for members in rounds:
             dropped.update(set(members) - _kept(members, calls=calls, continued=continued_at.keys()))
     return [call for index, call in enumerate(calls) if index not in dropped]
+
+
+def _same_prompt(calls: list[ModelCall]) -> list[list[int]]:
+    """Which calls answered one prompt, where several did. Lengths tell most prompts apart at no cost."""
+    by_length: dict[int, list[list[int]]] = {}
+    for index, call in enumerate(calls):
+        groups = by_length.setdefault(len(call.prompt_token_ids), [])
+        for group in groups:
+            if np.array_equal(calls[group[0]].prompt_token_ids, call.prompt_token_ids):
+                group.append(index)
+                break
+        else:
+            groups.append([index])
+    return [group for groups in by_length.values() for group in groups if len(group) > 1]
 
 
 def _continuations(siblings: list[int], *, calls: list[ModelCall], text_of: TextOf | None) -> dict[int, int]:
