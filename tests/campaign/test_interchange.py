@@ -4,8 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from t1core.campaign.interchange import export_trial, ingest_lines
+from t1core.cli import app
 from t1core.store import Run
 from t1core.store.token_file import read_rows
 from tests.store.records_by_hand import batch, trial
@@ -69,6 +71,15 @@ def test_a_harbor_result_is_read_with_its_reward(tmp_path):
     file.write_text(json.dumps({"agent_result": None}))
     with pytest.raises(ValueError, match="collect_rollout_details=true"):
         list(ingest_lines(file, form="harbor"))
+
+
+def test_both_directions_are_commands(run, tmp_path):
+    told = CliRunner().invoke(app, ["export", str(run.path), "a", "--format", "verl"])
+    assert told.exit_code == 0 and json.loads(told.stdout)[0]["response_ids"] == [4, 5, 6, 7]
+    file = tmp_path / "samples.json"
+    file.write_text(told.stdout)
+    told = CliRunner().invoke(app, ["ingest", str(file), "--format", "verl", "--rollout-id", "x"])
+    assert told.exit_code == 0 and told.stdout == "rows         1: 7 tokens, 3 of them trained\n"
 
 
 def test_what_cannot_be_exported_says_why(run):

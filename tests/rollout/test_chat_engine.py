@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -17,8 +18,14 @@ from tokenizers import Tokenizer
 from t1core.agent.prompt import WORDINGS
 from t1core.agent.tokenizer import train_tokenizer
 from t1core.campaign.demonstrations import demonstration_texts
+from t1core.campaign.report import audit_lines
+from t1core.records import Batch, RowStatus, SamplingParams
 from t1core.rollout.chat import ChatFormat, ChatServer, SessionSettings, serving
+from t1core.rollout.chat.session import Session
+from t1core.store import Run
 from t1core.store.token_file import read_batch
+from t1core.tito import assemble
+from tests.store.records_by_hand import trial
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +88,43 @@ def test_what_does_not_survive_decoding_and_encoding_is_trained_as_sampled_all_t
             again = tokenizer.encode(chat.text_of(ids)).ids
             num_drifted += again != ids
     assert num_drifted > 4  # most of nine answers
+
+
+def test_what_the_engine_captured_passes_the_audit_of_the_run_it_was_stored_in(model, tmp_path):
+    from t1core.rollout.embedded import EmbeddedEngine
+
+    async def body():
+        chat = ChatFormat.load(model)
+        session = Session("a", chat=chat, history="tokens")
+        engine = EmbeddedEngine(model, dtype="float32", max_context=256)
+        sampling = SamplingParams(max_new_tokens=12, stop_token_ids=chat.stop_token_ids, sampling_seed=3)
+        messages = [{"role": "user", "content": "go"}]
+        try:
+            for _ in range(2):
+                prompt = session.prompt(messages, tools=None)
+                answer = await session.ask(
+                    messages, prompt=prompt, tools=None, sampling=sampling, generate=engine.generate
+                )
+                messages = [*messages, answer.message, {"role": "user", "content": "on"}]
+        finally:
+            await engine.close()
+        return session.calls
+
+    calls = asyncio.run(asyncio.wait_for(body(), timeout=600))
+    rows = assemble(calls, reward=0.1, status=RowStatus.COMPLETED)
+    batch = Batch.from_rows(rows, step=0, num_tests=[4])
+    for name, made in (
+        ("kept", batch),
+        ("turned", replace(batch, routed_experts=batch.routed_experts[::-1])),
+    ):
+        run = Run.create(tmp_path, campaign="demo", run_name=name, config={}, provenance={})
+        run.record_trajectories([replace(trial("a"), calls=calls, turns=())], step=0)
+        run.record_tokens(made, per_token={}, spans=[row.spans for row in rows])
+        if name == "kept":
+            assert list(audit_lines(run))[-1].endswith("are as they were sampled")
+        else:
+            with pytest.raises(ValueError, match="routes of call a/0 are not those captured"):
+                list(audit_lines(run))
 
 
 @pytest.mark.slow
