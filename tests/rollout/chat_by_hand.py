@@ -2,6 +2,7 @@
 and a client that speaks HTTP.
 """
 
+import asyncio
 import contextlib
 from collections import deque
 from pathlib import Path
@@ -59,18 +60,26 @@ def written_routes(start: int, end: int) -> np.ndarray:
 
 
 class ToldEngine:
-    """Answers with the ids it was told, and remembers the prompts."""
+    """Answers with the ids it was told, or never when it was told nothing, and remembers the prompts."""
 
     def __init__(self) -> None:
         self.told: deque[tuple[list[int], str]] = deque()
         self.prompts: list[list[int]] = []
         self.starts: list[int] = []
         self.released: list[str] = []
+        self.was_asked, self.was_cancelled = asyncio.Event(), asyncio.Event()
 
     def says(self, *ids: int, finish_reason: str = "stop") -> None:
         self.told.append((list(ids), finish_reason))
 
     async def generate(self, input_ids, *, sampling, request_id, session_id, routed_experts_start):
+        self.was_asked.set()
+        if not self.told:  # nothing to say: wait until nobody asks any more
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.was_cancelled.set()
+                raise
         ids, finish_reason = self.told.popleft()
         self.prompts.append(input_ids.tolist())
         self.starts.append(routed_experts_start)

@@ -214,6 +214,19 @@ async def test_an_aborted_answer_is_asked_for_again(tmp_path):
 
 
 @run
+async def test_a_client_that_hangs_up_ends_its_call_and_leaves_no_capture(tmp_path):
+    async with chatting(tmp_path) as (engine, client):
+        asking = asyncio.create_task(client.chat([GO]))
+        await engine.was_asked.wait()
+        asking.cancel()
+        await engine.was_cancelled.wait()
+        engine.says(11, 2)
+        await client.chat([GO])
+        ended = await client.end()
+        assert ended.rows == [[*GO_IDS, 11, 2]] and ended.told["num_calls"] == 1
+
+
+@run
 async def test_text_that_looks_like_a_special_token_closes_nothing(tmp_path):
     async with chatting(tmp_path) as (engine, client):
         engine.says(12, 2)
