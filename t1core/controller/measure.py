@@ -115,5 +115,7 @@ def _audit(rollout: StepRollout) -> dict[str, float]:
     return fractions | {
         "tito/delivered_token_frac": total.delivered_token_frac,
         "tito/drift_frac": total.drift_frac,
+        "tito/aligned_frac": total.num_aligned / positions,
+        "tito/retokenised_frac": total.num_retokenised / positions,
         "tito/placeholder_frac": total.num_placeholder / positions,
     }

@@ -201,6 +201,8 @@ FIDELITY = (
     ),
     Metric("tito/delivered_token_frac", "fraction", MEAN, "sampled tokens that reached the loss", "1.0"),
     Metric("tito/drift_frac", "fraction", MEAN, "loss tokens that differ from what was sampled", "exactly 0"),
+    Metric("tito/aligned_frac", "fraction", MEAN, "tokens that a call was given or sampled as they are", "1.0"),
+    Metric("tito/retokenised_frac", "fraction", MEAN, "trained tokens of a call's text but of other ids", "0"),
     Metric("tito/placeholder_frac", "fraction", MEAN, "tokens that stand in for something lost", "0"),
     Metric(
         "routing/rows", "rows", SUM, "routing rows replayed, tokens - 1 a training row", "tokens minus rows"

@@ -264,7 +264,6 @@ class TrialRunner:
             trial.record.calls,
             reward=grade.reward,
             status=RowStatus.COMPLETED if finished else RowStatus.TRUNCATED,
-            text_of=self._tokenizer.decode,
         )
         for row in rows:
             if row.rollout_routed_experts is None:
