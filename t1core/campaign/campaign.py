@@ -14,7 +14,7 @@ from pathlib import Path
 
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.assets import Assets, prepare
-from t1core.campaign.preflight import check_machine, check_plan
+from t1core.campaign.preflight import check_budgets, check_machine, check_plan
 from t1core.cluster import guarded, start_crew
 from t1core.config import CampaignConfig
 from t1core.controller import Campaign, run_loop
@@ -44,6 +44,7 @@ def run_campaign(
     assets = prepare(config, say=say)
     pool = Pool.open(assets.pool)
     check_plan(config, pool, say=say)
+    check_budgets(config, pool, actor=assets.actor, say=say)
     run = Run.create(
         config.run_root,
         campaign=config.name,

@@ -8,6 +8,7 @@ import pytest
 
 from t1core.agent.context import AgentLimits
 from t1core.agent.prompt import WORDINGS
+from t1core.agent.protocol import PROTOCOLS
 from t1core.agent.tokenizer import train_tokenizer
 from t1core.records import Boundary, StopReason, Task
 from t1core.rollout.faults import SilentEngine
@@ -65,8 +66,10 @@ def trial(task, tokenizer, *, generate=breaking, during=None, deadline_s=120.0, 
             abort_request=engine.abort_request,
             release_session=engine.release_session,
             tokenizer=tokenizer,
+            protocol=PROTOCOLS["json"],
             wording=WORDINGS["compact"],
             limits=replace(LIMITS, timeout_s=timeout_s),
+            verifier_timeout_s=60.0,
             box_limits=BoxLimits(memory_mb=512, storage_mb=64, max_processes=64),
             reward=RewardRule("dense", 20.0, False),
             pacer=Pacer(100.0),
