@@ -32,8 +32,16 @@ def show_lines(run: Run, trial_id: str) -> Iterator[str]:
     trial = stored.trial
     yield f"{trial_id}: task {trial['task_id']}, {trial['kind']} step {trial['step']}, {trial['outcome']}"
     for turn in stored.turns.itertuples():
-        claims = " (claims completion)" if turn.is_completion_claim else ""
-        yield f"--- turn {turn.index}{' (parse error)' if turn.is_parse_error else claims}"
+        marks = {
+            "parse error": turn.is_parse_error,
+            "claims completion": turn.is_completion_claim,
+            "history summarised": turn.is_summary,
+            "summary lost": turn.is_summary_lost,
+            "a wait ran out": turn.is_wait_expired,
+            f"mended: {'; '.join(turn.repairs)}": len(turn.repairs),
+        }
+        told = ", ".join(mark for mark, holds in marks.items() if holds)
+        yield f"--- turn {turn.index}{f' ({told})' if told else ''}"
         yield _printable(turn.response)
         yield "--- terminal"
         yield _printable(turn.observation or turn.screen)

@@ -12,8 +12,9 @@ exactly one version ahead (none while the weights have not moved: the first batc
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from t1core.analysis.turn_growth import TurnGrowth, turn_growth
 from t1core.cluster import Crew
 from t1core.config import CampaignConfig
 from t1core.controller.check import check_batch, expected_staleness, weight_version
@@ -41,6 +42,8 @@ class Campaign:
     is_evaluated: bool = True
     loop_started: float = 0.0
     evaluation_s: float = 0.0
+    steps: list[dict[str, float]] = field(default_factory=list)
+    growth: TurnGrowth | None = None
 
 
 @dataclass(frozen=True)
@@ -147,11 +150,24 @@ async def _record(
     metrics = measure_rollout(pending.rollout, pending.batch) | result.metrics
     metrics |= clock.metrics(await crew.cpu_s(), beside.rollout if beside else None)
     metrics |= {f"memory/{part}_mb": size for part, size in (await crew.memory_mb()).items()}
+    metrics |= _watch_turns(campaign, metrics)
     spans = [row.spans for item in pending.rollout.accepted for row in item.rows]
     run.record_tokens(pending.batch, per_token=result.per_token, spans=spans)
     run.record_metrics(metrics, step=pending.step)
     run.update_status(step=pending.step, phase=f"step {pending.step + 1} of {campaign.config.num_steps}")
     campaign.say(progress_line(campaign, pending.step, metrics))
+
+
+def _watch_turns(campaign: Campaign, metrics: dict[str, float]) -> dict[str, float]:
+    """Whether turns have grown, and why; a cause that was not named in the step before is said."""
+    campaign.steps.append(metrics)
+    before, growth = campaign.growth, turn_growth(campaign.steps)
+    campaign.growth = growth
+    if growth is None:
+        return {}
+    if before is None or before.cause is not growth.cause:
+        campaign.say(str(growth))
+    return {f"agent/turn_growth/{growth.cause}": growth.last - growth.first}
 
 
 def progress_line(campaign: Campaign, step: int, metrics: dict[str, float]) -> str:

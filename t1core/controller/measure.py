@@ -12,6 +12,7 @@ import psutil
 
 from t1core.cluster import Publication
 from t1core.cluster.crew import CpuSeconds
+from t1core.controller.conduct import measure_conduct
 from t1core.records import Batch
 from t1core.rollout.skim import StepRollout
 from t1core.tito import audit
@@ -65,7 +66,7 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
     grades = [trajectory.grade for trajectory in accepted if trajectory.grade is not None]
     every = [item.trajectory for item in rollout.results()]
     rewards = np.array([grade.reward for grade in grades], dtype=np.float64)
-    turns = [turn for trajectory in accepted for turn in trajectory.turns]
+    turns = [turn for trajectory in accepted for turn in trajectory.turns if not turn.is_summary]
     sampled = [sum(len(call.completion_token_ids) for call in trajectory.calls) for trajectory in accepted]
     metrics: dict[str, float] = {
         "reward/mean": rewards.mean(),
@@ -79,7 +80,7 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
         "rollout/quarantined": len(rollout.unusable),
         "rollout/cut": len(rollout.cut),
         "rollout/failed": len(rollout.failed),
-        "rollout/turns_mean": np.mean([len(trajectory.turns) for trajectory in accepted]),
+        "rollout/turns_mean": len(turns) / len(accepted),
         "rollout/response_tokens_mean": np.mean(sampled),
         "rollout/prompt_tokens_mean": (batch.num_tokens - sum(sampled)) / len(accepted),
         "rollout/parse_error_frac": np.mean([turn.is_parse_error for turn in turns]),
@@ -87,6 +88,7 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
         "routing/rows": len(batch.routed_experts),
         "routing/missing": sum(row.rollout_routed_experts is None for item in rollout.accepted for row in item.rows),
     }
+    metrics |= measure_conduct(rollout.accepted)
     metrics |= _counts("reward/source", [t.grade.source for t in every if t.grade is not None])
     metrics |= _counts("rollout/stop", [t.stop_reason for t in every])
     metrics |= _counts("rollout/failure", [t.failure.boundary for t in every if t.failure is not None])

@@ -186,6 +186,46 @@ ROLLOUT = (
     Metric("rollout/family/<family>/reward_mean", "reward", MEAN, "mean reward of one family", "rises"),
 )
 
+AGENT = (
+    Metric("agent/summaries", "calls", SUM, "histories summarised in accepted trials", "0, or few"),
+    Metric(
+        "agent/summary_success_frac", "fraction", MEAN, "summaries that could be used", "above 0.9"
+    ),
+    Metric("agent/lost_summary_frac", "fraction", MEAN, "accepted trials that lost a summary", "0"),
+    Metric(
+        "agent/repeated_command_frac",
+        "fraction",
+        MEAN,
+        "turns with commands that typed what an earlier turn of the trial had typed",
+        "low; a rise with turns is work done again",
+    ),
+    Metric(
+        "agent/wait_expired_frac", "fraction", MEAN, "turns with commands whose wait ran out", "low, if tasks are quick"
+    ),
+    Metric("agent/no_command_frac", "fraction", MEAN, "turns that typed nothing", "the completion's confirmation"),
+    Metric("agent/repaired_frac", "fraction", MEAN, "turns whose answer had to be mended to be used", "falls"),
+    Metric("agent/timeout_frac", "fraction", MEAN, "accepted trials whose time ran out", "near 0"),
+    Metric(
+        "agent/capped_time_frac", "fraction", MEAN, "accepted trials given less time than their task asks for", "known"
+    ),
+    Metric("agent/tests_passed_mean", "tests", MEAN, "tests passed by an accepted trial", "rises"),
+    Metric(
+        "agent/tests_per_extra_turn",
+        "tests/turn",
+        SAME,
+        "slope of tests passed on turns, within families of the step",
+        "not below 0",
+    ),
+    Metric(
+        "agent/turn_growth/<cause>",
+        "turns",
+        SAME,
+        "turns gained since the first steps, under their likely cause; absent while they have not grown",
+        "absent, or useful_work",
+        choices=("context_loss", "farming", "useful_work"),
+    ),
+)
+
 FIDELITY = (
     Metric(
         "tito/relation/<relation>",
@@ -253,6 +293,7 @@ CATALOGUE: tuple[Metric, ...] = (
     *TRAIN,
     *REWARD,
     *ROLLOUT,
+    *AGENT,
     *FIDELITY,
     *TIME,
     *CPU,

@@ -42,7 +42,10 @@ def test_the_margin_moves_the_trigger():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"context_tokens": 20_000}, "no room to work in"),  # 20,000 - 16,484 = 3,516, two summaries are 16,384
+        (
+            {"context_tokens": 20_000},
+            "no room to work in",
+        ),  # 20,000 - 16,484 = 3,516, two summaries are 16,384
         ({"trigger_tokens": 16_383}, "below twice agent.summary_tokens=8192"),
     ],
 )

@@ -16,7 +16,12 @@ SCREEN = "a line of output " * 24  # about 200 tokens
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    texts = ["a line of output", "what was done and what is missing", act("ls")[0], act("", done=True)[0]] * 20
+    texts = [
+        "a line of output",
+        "what was done and what is missing",
+        act("ls")[0],
+        act("", done=True)[0],
+    ] * 20
     return train_tokenizer(texts, tmp_path_factory.mktemp("tokenizer"), vocab_size=400)
 
 
@@ -40,7 +45,12 @@ def run(model, terminal, budget, **limits):
 
 def test_a_summary_begins_a_new_stream_with_its_own_ids_in_it(tokenizer, budget):
     model = ScriptedModel(
-        tokenizer, act("ls"), act("ls"), ("did the first part", "stop"), act("", done=True), act("", done=True)
+        tokenizer,
+        act("ls"),
+        act("ls"),
+        ("did the first part", "stop"),
+        act("", done=True),
+        act("", done=True),
     )
     record = run(model, ScriptedTerminal("root", SCREEN, SCREEN + "more", "root"), budget)
     assert record.stop_reason is StopReason.COMPLETED
@@ -57,13 +67,20 @@ def test_a_summary_begins_a_new_stream_with_its_own_ids_in_it(tokenizer, budget)
     assert any(np.array_equal(prompt[i : i + len(kept)], kept) for i in range(len(prompt)))
     text = tokenizer.decode(prompt)
     assert "did the first part" in text and "more" in text and "do" in text
-    assert model.requests[3][1]["routed_experts_start"] == 0, "nothing of the old stream was forwarded in the new one"
+    assert model.requests[3][1]["routed_experts_start"] == 0, (
+        "nothing of the old stream was forwarded in the new one"
+    )
     assert model.requests[2][1]["sampling"].max_new_tokens == SUMMARY
 
 
 def test_rows_are_strict_within_a_stream_and_the_summary_is_trained(tokenizer, budget):
     model = ScriptedModel(
-        tokenizer, act("ls"), act("ls"), ("did the first part", "stop"), act("", done=True), act("", done=True)
+        tokenizer,
+        act("ls"),
+        act("ls"),
+        ("did the first part", "stop"),
+        act("", done=True),
+        act("", done=True),
     )
     record = run(model, ScriptedTerminal("root", SCREEN, SCREEN + "more", "root"), budget)
     rows = assemble(record.calls, reward=0.5, status=RowStatus.COMPLETED, text_of=tokenizer.decode)
@@ -85,7 +102,9 @@ def test_every_call_fits_the_window_however_long_the_answers_are(tokenizer, budg
 
 
 @pytest.mark.parametrize("answer", [("", "stop"), ("and so on " * 60, "length")], ids=["empty", "cut"])
-def test_a_summary_that_cannot_be_used_is_marked_and_the_trial_goes_on_from_the_screen(tokenizer, budget, answer):
+def test_a_summary_that_cannot_be_used_is_marked_and_the_trial_goes_on_from_the_screen(
+    tokenizer, budget, answer
+):
     model = ScriptedModel(tokenizer, act("ls"), act("ls"), answer, act("", done=True), act("", done=True))
     record = run(model, ScriptedTerminal("root", SCREEN, SCREEN + "more", "root"), budget)
     assert record.stop_reason is StopReason.COMPLETED
@@ -129,6 +148,11 @@ def test_a_trial_samples_no_more_tokens_than_it_may(tokenizer):
 def test_a_wrong_trigger_would_ask_for_a_summary_that_does_not_fit(tokenizer, budget):
     # T1's fault, planted: the check at start is what stands between it and a run.
     late = SummaryBudget(WINDOW - 60, SUMMARY, budget.request)
-    model = ScriptedModel(tokenizer, *[act("a line of output " * 40)] * 12)
-    run(model, ScriptedTerminal("root", SCREEN * 2), late, max_turns=4, output_limit_bytes=10_000)
-    assert any(len(prompt) + request["sampling"].max_new_tokens > WINDOW for prompt, request in model.requests)
+    model = ScriptedModel(tokenizer, *[act("ls")] * 12)
+    screen = (
+        "a line of output " * 58
+    )  # a prompt of about 520 tokens: below the trigger, without room for an answer
+    run(model, ScriptedTerminal("root", screen), late, max_turns=2, output_limit_bytes=10_000)
+    assert any(
+        len(prompt) + request["sampling"].max_new_tokens > WINDOW for prompt, request in model.requests
+    )
