@@ -111,7 +111,7 @@ def _outer_tags(content: str) -> list[str]:
             depth -= 1
             continue
         if depth == 0:
-            name = tag.split()[0] if " " in tag.strip() else tag
+            name = (tag.split() or [""])[0] if " " in tag else tag
             names.append(name.removesuffix("/"))
         depth += not tag.endswith("/")
     return names

@@ -127,7 +127,7 @@ ROLLOUT = (
         "trials",
         SUM,
         "trials launched this step",
-        "accepted + surplus + cut + failed + quarantined",
+        "accepted + surplus + cut + failed + quarantined + empty",
     ),
     Metric("rollout/accepted", "trials", SUM, "trials that make the training batch", "the batch size"),
     Metric(
@@ -144,6 +144,9 @@ ROLLOUT = (
     Metric(
         "rollout/quarantined", "trials", SUM, "graded trials held back as suspicious", "0, or few and read"
     ),
+    Metric("rollout/empty", "trials", SUM, "graded trials that sampled nothing", "0; else prompts do not fit"),
+    Metric("rollout/retried", "trials", SUM, "launches that repeat one which infrastructure broke", "0, or few"),
+    Metric("rollout/unresolved", "trials", SUM, "failed trials whose calls' order could not be resolved", "0"),
     Metric("rollout/turns_mean", "turns", MEAN, "turns of an accepted trial", "depends on the tasks"),
     Metric(
         "rollout/response_tokens_mean", "tokens", MEAN, "sampled tokens of an accepted trial", "no runaway"
@@ -182,6 +185,10 @@ ROLLOUT = (
         SUM,
         "accepted trials of one family",
         "same share as launched",
+    ),
+    *(
+        Metric(f"rollout/family/<family>/{outcome}", "trials", SUM, f"{outcome} trials of one family", "spread evenly")
+        for outcome in ("surplus", "quarantined", "empty", "cut", "failed")
     ),
     Metric("rollout/family/<family>/reward_mean", "reward", MEAN, "mean reward of one family", "rises"),
 )

@@ -47,7 +47,7 @@ from t1core.sandbox.sandbox import (
     Sandbox,
     SandboxUnavailable,
 )
-from t1core.tito import assemble
+from t1core.tito import UnresolvedRetry, assemble
 from t1core.verifier.grader import Grader
 
 _log = logging.getLogger(__name__)
@@ -351,6 +351,8 @@ class _Trial:
             return Boundary.SANDBOX
         if isinstance(error, TrialOverdue) and self.record.pending_call_id is not None:
             return Boundary.ENGINE
+        if isinstance(error, UnresolvedRetry):
+            return Boundary.AGENT
         if isinstance(error, ValueError) and self.phase in ("open", "grade"):
             return Boundary.TASK  # an environment that cannot be honoured, or no tests
         return self.boundary

@@ -101,7 +101,7 @@ class StoredTrial:
     vocabulary: list[str] | None
 
 
-OUTCOMES = ("accepted", "surplus", "quarantined", "cut", "failed")
+OUTCOMES = ("accepted", "surplus", "quarantined", "empty", "cut", "failed")
 
 
 def trial_outcome(trajectory: Trajectory) -> str:
