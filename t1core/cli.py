@@ -100,6 +100,109 @@ def audit(run: RunPath) -> None:
 
 
 @app.command()
+def export(
+    run: RunPath,
+    trial: Annotated[str, typer.Argument(help="trial id, as `t1 trials` lists them")],
+    form: Annotated[
+        str,
+        typer.Option("--format", help="atif-v1.7, atif-v1.8, slime, verl, or harbor for a trial directory"),
+    ] = "atif-v1.8",
+    output: Annotated[Path | None, typer.Option(help="the new directory, with --format harbor")] = None,
+) -> None:
+    """Print one trial in another program's format, as JSON, or write it as a trial directory of Harbor's."""
+    from t1core.campaign.interchange import export_harbor_trial, export_trial
+    from t1core.store import Run
+
+    if (form == "harbor") != (output is not None):
+        raise ValueError(
+            "--format harbor writes a directory, and the others print: give --output with it alone"
+        )
+    if output is not None:
+        _say(f"written  {export_harbor_trial(Run.open(run), trial, output)}")
+    else:
+        _say(export_trial(Run.open(run), trial, form=form))
+
+
+@app.command()
+def page(
+    path: Annotated[Path, typer.Argument(help="run directory, or a trial directory of Harbor's")],
+    output: Annotated[Path, typer.Option(help="the HTML file to write")],
+    trial: Annotated[str | None, typer.Option(help="trial id, with a run directory")] = None,
+) -> None:
+    """Write the page of one trial, ours or Harbor's: every turn, the tests, why it ended."""
+    from t1core.campaign.report import stored_trial
+    from t1core.view import trial_page
+
+    output.write_text(trial_page(stored_trial(path, trial)).html)
+    _say(f"written  {output}")
+
+
+@app.command()
+def ingest(
+    path: Annotated[Path, typer.Argument(help="JSON file: a Harbor result, an ATIF document, samples")],
+    form: Annotated[str, typer.Option("--format", help="harbor, atif, slime or verl")],
+    output: Annotated[Path | None, typer.Option(help="write the rows as a token file")] = None,
+    rollout_id: Annotated[str | None, typer.Option(help="name of the trial, where the file has none")] = None,
+    reward: Annotated[float | None, typer.Option(help="reward, where the file has none")] = None,
+    weight_version: Annotated[int, typer.Option(help="what sampled it, where the file does not say")] = 0,
+) -> None:
+    """Turn another program's trial into training rows, and say how faithful it is."""
+    from t1core.campaign.interchange import ingest_lines
+
+    for line in ingest_lines(
+        path,
+        form=form,
+        output=output,
+        rollout_id=rollout_id,
+        reward=reward,
+        weight_version=weight_version,
+    ):
+        _say(line)
+
+
+@app.command()
+def serve(
+    model: Annotated[Path, typer.Argument(help="Hugging Face directory with weights and tokenizer")],
+    host: Annotated[str, typer.Option(help="address to listen at")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one")] = 8000,
+    context_tokens: Annotated[int, typer.Option(help="prompt plus answer of a call")] = 8192,
+    max_new_tokens: Annotated[int, typer.Option(help="of an answer, where a request does not say")] = 1024,
+    history: Annotated[
+        str, typer.Option(help="tokens: sampled ids stay; rendered: all messages rendered each time")
+    ] = "tokens",
+    rows_dir: Annotated[Path | None, typer.Option(help="where the rows of ended sessions go")] = None,
+    dtype: Annotated[str, typer.Option(help="bfloat16 or float32")] = "bfloat16",
+    any_sampling: Annotated[
+        bool, typer.Option(help="also serve other temperatures; not to be trained")
+    ] = False,
+) -> None:
+    """Serve a model as OpenAI chat completions, and capture every session as training rows."""
+    import asyncio
+
+    for name, value, allowed in (
+        ("--history", history, ("tokens", "rendered")),
+        ("--dtype", dtype, ("bfloat16", "float32")),
+    ):
+        if value not in allowed:
+            raise ValueError(f"{name}={value} is not one of {', '.join(allowed)}")
+    from t1core.rollout.chat import SessionSettings
+    from t1core.rollout.chat.serve import serve_model
+
+    if rows_dir is not None:
+        rows_dir.mkdir(parents=True, exist_ok=True)
+    settings = SessionSettings(
+        model_name=model.name,
+        context_tokens=context_tokens,
+        max_new_tokens=max_new_tokens,
+        history=history,
+        rows_dir=rows_dir,
+        any_sampling=any_sampling,
+    )
+    with _interruptible():
+        asyncio.run(serve_model(model, settings=settings, host=host, port=port, dtype=dtype, say=_say))
+
+
+@app.command()
 def doctor() -> None:
     """Say what this machine allows, and what to install."""
     from t1core.sandbox.doctor import probe

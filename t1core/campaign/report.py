@@ -1,11 +1,14 @@
 """A run as plain text: its trials, one trial turn by turn, and the audit of its trained tokens against its calls."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from t1core.store import Run
+from t1core.records import PrefixRelation
+from t1core.store import Run, StoredTrial, is_harbor_trial, read_harbor_trial
+from t1core.tito import Audit, audit
+from t1core.tito.stored import audit_step
 
 _COLUMNS = ("trial_id", "kind", "task_id", "outcome", "stop_reason", "reward", "passed", "total", "num_turns")
 
@@ -23,12 +26,29 @@ def trial_lines(run: Run, *, only_failed: bool) -> Iterator[str]:
     yield trials[columns].to_string(index=False, na_rep="-", max_colwidth=60)
 
 
-def show_lines(run: Run, trial_id: str) -> Iterator[str]:
-    """All turns of a trial, its tests and why it ended. ValueError when the run has no such trial."""
+def stored_trial(path: Path, trial_id: str | None) -> StoredTrial:
+    """A trial of a run directory by its id, or the one that a trial directory of Harbor's is. ValueError for neither,
+    and for an id where it is missing, unknown or of no use."""
+    if is_harbor_trial(path):
+        if trial_id is not None:
+            raise ValueError(f"--trial {trial_id}: {path} is one trial of Harbor's already; leave it out")
+        return read_harbor_trial(path)
+    run = Run.open(path)
+    if trial_id is None:
+        raise ValueError(f"{path} is a run: name one of its trials with --trial, as `t1 trials` lists them")
+    return _trial(run, trial_id)
+
+
+def _trial(run: Run, trial_id: str) -> StoredTrial:
     try:
-        stored = run.trajectory(trial_id)
+        return run.trajectory(trial_id)
     except KeyError as error:
         raise ValueError(error.args[0]) from None
+
+
+def show_lines(run: Run, trial_id: str) -> Iterator[str]:
+    """All turns of a trial, its tests and why it ended. ValueError when the run has no such trial."""
+    stored = _trial(run, trial_id)
     trial = stored.trial
     yield f"{trial_id}: task {trial['task_id']}, {trial['kind']} step {trial['step']}, {trial['outcome']}"
     for turn in stored.turns.itertuples():
@@ -56,48 +76,47 @@ def show_lines(run: Run, trial_id: str) -> Iterator[str]:
         yield f"broken by {trial['failure_boundary']}: {trial['failure_kind']}: {told}"
 
 
-def audit_step(run: Run, step: int) -> tuple[int, list[str]]:
-    """(trained tokens of a step, what is wrong with them): the loss region of each row must be the ids and log-probs
-    that its trial's calls sampled, in order.
-    """
-    batch, _ = run.batch(step)
-    problems = []
-    # A trial may have several rows; its calls are spread over them in order.
-    for trial_id in dict.fromkeys(batch.rollout_ids):
-        calls = run.calls(trial_id, step=step)
-        rows = [i for i, name in enumerate(batch.rollout_ids) if name == trial_id]
-        places = np.concatenate([np.arange(batch.cu_seqlens[i], batch.cu_seqlens[i + 1]) for i in rows])
-        places = places[batch.loss_mask[places].astype(bool)]
-        sampled = {
-            "ids": (batch.tokens, np.concatenate(calls["completion_token_ids"].tolist())),
-            "log-probs": (batch.rollout_log_probs, np.concatenate(calls["logprobs"].tolist())),
-        }
-        for what, (trained, wanted) in sampled.items():
-            if len(places) != len(wanted):
-                problems.append(
-                    f"step {step}, {trial_id}: {len(wanted)} tokens sampled, {len(places)} trained"
-                )
-                break
-            wrong = np.flatnonzero(trained[places] != np.asarray(wanted, dtype=trained.dtype))
-            if len(wrong):
-                problems.append(
-                    f"step {step}, {trial_id}: {what} differ in {len(wrong)} of {len(places)} trained tokens"
-                )
-    return int(batch.loss_mask.sum()), problems
-
-
 def audit_lines(run: Run) -> Iterator[str]:
-    """A line a step, and at last the sum. ValueError when any trained token is not as it was sampled."""
-    found: list[str] = []
-    total = 0
+    """A line a step, then what all positions are and how the turns continue. ValueError when anything is not as it was
+    sampled.
+    """
+    total = audit([], [])
     for step in run.token_steps():
-        tokens, problems = audit_step(run, step)
-        total += tokens
-        found += problems
-        yield f"step {step}: {tokens} trained tokens, {len(problems)} trials with differences"
-    if found:
-        raise ValueError("trained tokens are not what was sampled:\n  - " + "\n  - ".join(found[:20]))
-    yield f"{total} trained tokens in {len(run.token_steps())} steps are as they were sampled"
+        found = audit_step(run, step)
+        total += found
+        yield f"step {step}: {found.num_loss_tokens} trained tokens, {len(found.problems)} problems"
+    yield from summary_lines(total)
+    if total.problems:
+        raise ValueError(
+            "trained tokens are not what was sampled:\n  - " + "\n  - ".join(total.problems[:20])
+        )
+    yield f"{total.num_loss_tokens} trained tokens in {len(run.token_steps())} steps are as they were sampled"
+
+
+def summary_lines(total: Audit) -> Iterator[str]:
+    """What an audit found, without its problems: the partition of the positions, drift, delivery, relations."""
+    parts = {
+        "aligned": total.num_aligned,
+        "retokenised": total.num_retokenised,
+        "placeholder": total.num_placeholder,
+    }
+    positions = sum(parts.values())
+    told = ", ".join(f"{name} {number} ({_percent(number, positions)})" for name, number in parts.items())
+    yield f"positions    {positions}: {told}"
+    drift = _percent(total.num_drifted, total.num_loss_tokens)
+    yield f"drift        {total.num_drifted} of {total.num_loss_tokens} trained tokens ({drift})"
+    delivered = _percent(total.num_delivered, total.num_sampled)
+    yield f"delivered    {total.num_delivered} of {total.num_sampled} sampled tokens ({delivered})"
+    boundaries = sum(total.relations.values())
+    told = ", ".join(
+        f"{relation} {total.relations.get(relation, 0)} ({_percent(total.relations.get(relation, 0), boundaries)})"
+        for relation in PrefixRelation
+    )
+    yield f"boundaries   {boundaries}: {told}"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.2f}%" if whole else "-"
 
 
 def _printable(text: str) -> str:

@@ -1,7 +1,14 @@
 """The nouns: what passes between the parts. Frozen data over numpy arrays; no files, no torch, no ray."""
 
 from t1core.records.batch import Batch
-from t1core.records.call import CAPTURE_SCHEMA_VERSION, Generation, ModelCall, SamplingParams
+from t1core.records.call import (
+    CAPTURE_SCHEMA_VERSION,
+    CopiedTurn,
+    Generation,
+    ModelCall,
+    SamplingParams,
+    routes_digest,
+)
 from t1core.records.grade import Grade, RewardSource, TestResult, TestStatus
 from t1core.records.row import PrefixRelation, RowStatus, TrainingRow, TurnSpan
 from t1core.records.task import Task
@@ -11,6 +18,7 @@ __all__ = [
     "CAPTURE_SCHEMA_VERSION",
     "Batch",
     "Boundary",
+    "CopiedTurn",
     "Failure",
     "Generation",
     "Grade",
@@ -27,4 +35,5 @@ __all__ = [
     "Trajectory",
     "Turn",
     "TurnSpan",
+    "routes_digest",
 ]

@@ -3,6 +3,7 @@
 Field names are Harbor's for the capture and SGLang's for the request, so that adapters are renamings.
 """
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,8 +44,20 @@ class Generation:
 
 
 @dataclass(frozen=True)
+class CopiedTurn:
+    """Tokens [start, end) of a prompt repeat the text that an earlier call sampled, by the offsets of its rendering."""
+
+    model_call_id: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
 class ModelCall:
-    """One captured call of a trial; `routed_experts` covers rows from `routed_experts_start` (a delta after turn 1)."""
+    """One captured call of a trial; `routed_experts` covers rows from `routed_experts_start` (a delta after turn 1).
+
+    `copied_turns` is the offset map of a prompt that was rendered from messages; a prompt made of ids needs none.
+    """
 
     model_call_id: str
     rollout_id: str
@@ -57,4 +70,22 @@ class ModelCall:
     output_versions: np.ndarray
     routed_experts: np.ndarray | None
     routed_experts_start: int
+    copied_turns: tuple[CopiedTurn, ...] = ()
     schema_version: int = CAPTURE_SCHEMA_VERSION
+
+    @property
+    def sampled_routes_digest(self) -> str | None:
+        """`routes_digest` of the rows that predict this call's sampled tokens; None without routes, or without such
+        rows for all of them.
+        """
+        n = len(self.completion_token_ids)
+        if self.routed_experts is None or not 0 < n <= len(self.routed_experts):
+            return None
+        return routes_digest(self.routed_experts[len(self.routed_experts) - n :])
+
+
+def routes_digest(rows: np.ndarray) -> str:
+    """A short fingerprint of routing rows [n, L, k] and their dtype, to find them again without storing them twice."""
+    digest = hashlib.blake2b(f"{rows.dtype.str}{rows.shape}".encode(), digest_size=8)
+    digest.update(np.ascontiguousarray(rows).data)
+    return digest.hexdigest()

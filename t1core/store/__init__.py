@@ -7,7 +7,7 @@ from t1core.store.run import Run, RunBusy, find_runs
 from t1core.store.schema import NewerSchema
 from t1core.store.status import RunState, Status, is_process, process_started
 from t1core.store.tail import MetricRow, Update
-from t1core.store.trial_table import StoredTrial
+from t1core.store.trial_table import StoredCall, StoredTrial
 
 __all__ = [
     "DiskFull",
@@ -17,6 +17,7 @@ __all__ = [
     "RunBusy",
     "RunState",
     "Status",
+    "StoredCall",
     "StoredTrial",
     "Update",
     "collect_provenance",

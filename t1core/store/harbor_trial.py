@@ -1,9 +1,9 @@
 """Harbor's trial directory, in and out: a trial run under Harbor as our viewer shows it, one of ours as Harbor's does.
 
-    <trial>/ config.json result.json            what was asked, how it ended
-             agent/trajectory.json               ATIF: what was said and seen
-             verifier/{reward.txt,ctrf.json,test-stdout.txt}
-             artifacts/manifest.json
+<trial>/ config.json result.json            what was asked, how it ended
+         agent/trajectory.json               ATIF: what was said and seen
+         verifier/{reward.txt,ctrf.json,test-stdout.txt}
+         artifacts/manifest.json
 """
 
 import json
@@ -36,7 +36,9 @@ def read_harbor_trial(path: Path | str) -> StoredTrial:
     if not is_harbor_trial(path):
         raise ValueError(f"{path} is no Harbor trial: it has no result.json")
     result = _json(path / "result.json")
-    document = _json(path / "agent" / "trajectory.json") if (path / "agent" / "trajectory.json").is_file() else {}
+    document = (
+        _json(path / "agent" / "trajectory.json") if (path / "agent" / "trajectory.json").is_file() else {}
+    )
     if document and not str(document.get("schema_version", "")).startswith("ATIF-v1."):
         raise ValueError(
             f"{path}/agent/trajectory.json: schema_version is {document.get('schema_version')!r}, not ATIF v1"
@@ -114,7 +116,9 @@ def _turns(steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                     for item in typed
                 ],
                 "is_parse_error": False,  # ATIF does not say
-                "is_completion_claim": any(call.get("function_name") == "mark_task_complete" for call in calls),
+                "is_completion_claim": any(
+                    call.get("function_name") == "mark_task_complete" for call in calls
+                ),
                 "observation": seen,
                 "screen": "",
                 "started_s": turns[-1]["ended_s"] if turns else 0.0,
@@ -167,7 +171,11 @@ def write_harbor_trial(
         raise ValueError(f"{directory} is not empty: name a new directory for the trial")
     for folder in ("agent", "verifier", "artifacts"):
         (directory / folder).mkdir(parents=True, exist_ok=True)
-    config = {"task": {"path": str(trial["task_id"])}, "trial_name": directory.name, "agent": {"name": "t1core"}}
+    config = {
+        "task": {"path": str(trial["task_id"])},
+        "trial_name": directory.name,
+        "agent": {"name": "t1core"},
+    }
     write_json(directory / "config.json", config)
     write_json(directory / "result.json", _result(stored, trajectory, config=config, ended_at=ended_at))
     write_json(directory / "agent" / "trajectory.json", dict(trajectory))

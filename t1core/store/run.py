@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from t1core.metrics import check_names
-from t1core.records import Batch, Failure, Trajectory, TurnSpan
+from t1core.records import Batch, Failure, StopReason, TrainingRow, Trajectory, TurnSpan
 from t1core.store import token_file, trial_table
 from t1core.store.atomic import drop_torn_line, write_atomic, write_json
 from t1core.store.journal import append_entry, encode_number, read_entries
@@ -341,6 +341,18 @@ class Run:
     def batch(self, step: int) -> tuple[Batch, dict[str, np.ndarray]]:
         """The trained batch and the trainer's per-token arrays, as views of the file."""
         return token_file.read_batch(self._stored_tokens(step))
+
+    def rows(self, step: int) -> tuple[TrainingRow, ...]:
+        """The training rows of a trained batch, as views of the file; status by the trial's stop reason."""
+        trials = self.trials("train")
+        stopped = trials[trials["step"] == step].set_index("trial_id")["stop_reason"]
+        completed = set(stopped[stopped == StopReason.COMPLETED].index)
+        return token_file.read_rows(self._stored_tokens(step), completed=completed)
+
+    def stored_calls(self, step: int, *, kind: str = "train") -> dict[str, list[trial_table.StoredCall]]:
+        """The model calls of a step, prompts included, by trial id. ValueError for a run that kept no prompts."""
+        assert kind in _KINDS
+        return trial_table.read_calls(self._trial_path(kind, step))
 
     def failures(self) -> pd.DataFrame:
         """Everything that broke: step, trial_id, boundary, kind, message, retryable, time."""

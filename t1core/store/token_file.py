@@ -1,13 +1,14 @@
 """A step's tokens: the batch that was trained, and what the trainer computed for each of its tokens."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from t1core.records import Batch, TurnSpan
+from t1core.records import Batch, PrefixRelation, RowStatus, TrainingRow, TurnSpan
 from t1core.store.tensors import read_tensors, write_tensors
 
 _BATCH = ("tokens", "cu_seqlens", "loss_mask", "rollout_log_probs", "weight_versions", "rewards", "num_tests")
@@ -57,6 +58,40 @@ def read_batch(path: Path) -> tuple[Batch, dict[str, np.ndarray]]:
     return batch, {name: array for name, array in arrays.items() if name not in _RESERVED}
 
 
+def read_rows(path: Path, *, completed: Collection[str]) -> tuple[TrainingRow, ...]:
+    """The batch's rows, as views of the mapped file; those of trials in `completed` have that status, others are
+    truncated. A row's response begins with its first span. ValueError where spans were not stored.
+    """
+    arrays, metadata = read_tensors(path)
+    batch, _ = read_batch(path)
+    spans: list[list[TurnSpan]] = [[] for _ in batch.rollout_ids]
+    names, relations = json.loads(metadata["span_calls"]), json.loads(metadata["span_relations"])
+    places = zip(*(arrays[name].tolist() for name in _SPANS), strict=True)
+    for (row, start, end), name, relation in zip(places, names, relations, strict=True):
+        spans[row].append(TurnSpan(name, start, end, PrefixRelation(relation)))
+    if not all(spans):
+        raise ValueError(f"{path} holds rows without turn spans; what they trained can't be told apart")
+    rows, chunks = [], Counter[str]()
+    for i, rollout_id in enumerate(batch.rollout_ids):
+        here = slice(batch.cu_seqlens[i], batch.cu_seqlens[i + 1])
+        row = TrainingRow(
+            rollout_id=rollout_id,
+            chunk=chunks[rollout_id],
+            tokens=batch.tokens[here],
+            response_length=int(here.stop - here.start) - spans[i][0].start,
+            loss_mask=batch.loss_mask[here],
+            rollout_log_probs=batch.rollout_log_probs[here],
+            rollout_routed_experts=None if batch.routed_experts is None else batch.routes(i),
+            weight_versions=batch.weight_versions[here],
+            reward=float(batch.rewards[i]),
+            status=RowStatus.COMPLETED if rollout_id in completed else RowStatus.TRUNCATED,
+            spans=tuple(spans[i]),
+        )
+        chunks[rollout_id] += 1
+        rows.append(row)
+    return tuple(rows)
+
+
 def read_token_frame(path: Path, *, trial_id: str | None = None) -> pd.DataFrame:
     """One row a token: row, rollout_id, position, token_id, sampled, turn, model_call_id, rollout_logprob,
     weight_version, and the trainer's arrays by name.
@@ -94,8 +129,7 @@ def read_token_frame(path: Path, *, trial_id: str | None = None) -> pd.DataFrame
 
 
 def _turn_of_token(batch: Batch, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """int32 [T]: which sampled span of its row a token belongs to, by the spans or else by the mask's edges.
-    """
+    """int32 [T]: which sampled span of its row a token belongs to, by the spans or else by the mask's edges."""
     turns = np.full(batch.num_tokens, -1, dtype=np.int32)
     if len(arrays["span_row"]):
         counts = [0] * len(batch)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,10 +39,15 @@ _CALL = pa.struct(
         ("model_call_id", pa.string()),
         ("parent_call_id", pa.string()),
         ("num_prompt_tokens", pa.int32()),
+        # the prompt, as what differs from the call before it: its first tokens are that call's prompt and answer
+        ("num_shared_tokens", pa.int32()),
+        ("new_prompt_token_ids", pa.list_(pa.int32())),
         ("completion_token_ids", pa.list_(pa.int32())),
         ("logprobs", pa.list_(pa.float32())),
         ("finish_reason", pa.string()),
         ("weight_version", pa.int32()),
+        ("output_versions", pa.list_(pa.int32())),
+        ("routes_digest", pa.string()),
     ]
 )
 _TEST = pa.struct(
@@ -101,6 +107,14 @@ class StoredTrial:
     vocabulary: list[str] | None
 
 
+@dataclass(frozen=True)
+class StoredCall:
+    """A model call as stored: without its routes, of which `routes_digest` is the fingerprint (None: it had none)."""
+
+    call: ModelCall
+    routes_digest: str | None
+
+
 OUTCOMES = ("accepted", "surplus", "quarantined", "empty", "cut", "failed")
 
 
@@ -153,6 +167,23 @@ def read_nested(paths: Sequence[Path], part: str, *, trial_id: str) -> list[dict
             rows = table.column(part)[0].as_py() or []
             return [_TURN_DEFAULTS | row for row in rows] if part == "turns" else rows
     raise KeyError(f"no trial {trial_id!r} in this run; run.trials() lists them")
+
+
+def read_calls(path: Path) -> dict[str, list[StoredCall]]:
+    """The calls of every trial in a file, by trial id. ValueError for a run that did not keep its prompts."""
+    table = _read(path, ["trial_id", "calls"])
+    found: dict[str, list[StoredCall]] = {}
+    for trial_id, stored in zip(*(table.column(i).to_pylist() for i in range(2)), strict=True):
+        before, calls = None, []
+        for one in stored or []:
+            before = _read_call(one, trial_id=trial_id, before=before)
+            if before is None:
+                raise ValueError(
+                    f"{path} keeps no prompts: an older t1core wrote it; read it with Run.calls()"
+                )
+            calls.append(StoredCall(before, one["routes_digest"]))
+        found[trial_id] = calls
+    return found
 
 
 def nested_columns(part: str) -> list[str]:
@@ -209,7 +240,7 @@ def _row(trajectory: Trajectory, kind: str, outcomes: Mapping[str, str]) -> dict
         "timings_s": [(name, float(value)) for name, value in trajectory.timings_s.items()],
         "cpu_s": [(name, float(value)) for name, value in trajectory.cpu_s.items()],
         "turns": [_turn(turn) for turn in trajectory.turns],
-        "calls": [_call(call) for call in calls],
+        "calls": [_call(call, before) for call, before in zip(calls, (None, *calls), strict=False)],
         "tests": [_test(test) for test in grade.tests] if grade else [],
     }
 
@@ -236,16 +267,52 @@ def _turn(turn: Turn) -> dict[str, Any]:
     }
 
 
-def _call(call: ModelCall) -> dict[str, Any]:
+def _call(call: ModelCall, before: ModelCall | None) -> dict[str, Any]:
+    shared = 0 if before is None else _common_prefix(_stream(before), call.prompt_token_ids)
     return {
         "model_call_id": call.model_call_id,
         "parent_call_id": call.parent_call_id,
         "num_prompt_tokens": len(call.prompt_token_ids),
+        "num_shared_tokens": shared,
+        "new_prompt_token_ids": call.prompt_token_ids[shared:],
         "completion_token_ids": call.completion_token_ids,
         "logprobs": call.logprobs,
         "finish_reason": call.finish_reason,
         "weight_version": call.weight_version,
+        "output_versions": call.output_versions,
+        "routes_digest": call.sampled_routes_digest,
     }
+
+
+def _stream(call: ModelCall) -> np.ndarray:
+    return np.concatenate([call.prompt_token_ids, call.completion_token_ids])
+
+
+def _common_prefix(a: np.ndarray, b: np.ndarray) -> int:
+    n = min(len(a), len(b))
+    differ = np.flatnonzero(a[:n] != b[:n])
+    return int(differ[0]) if len(differ) else n
+
+
+def _read_call(stored: Mapping[str, Any], *, trial_id: str, before: ModelCall | None) -> ModelCall | None:
+    """A call as it was captured, but for its routes; None when its prompt was not stored, as in older runs."""
+    if stored.get("new_prompt_token_ids") is None:
+        return None
+    new = np.array(stored["new_prompt_token_ids"], dtype=np.int32)
+    shared = stored["num_shared_tokens"]
+    return ModelCall(
+        model_call_id=stored["model_call_id"],
+        rollout_id=trial_id,
+        parent_call_id=stored["parent_call_id"],
+        prompt_token_ids=np.concatenate([_stream(before)[:shared], new]) if before is not None else new,
+        completion_token_ids=np.array(stored["completion_token_ids"], dtype=np.int32),
+        logprobs=np.array(stored["logprobs"], dtype=np.float32),
+        finish_reason=stored["finish_reason"],
+        weight_version=stored["weight_version"],
+        output_versions=np.array(stored["output_versions"], dtype=np.int32),
+        routed_experts=None,
+        routed_experts_start=0,
+    )
 
 
 def _test(test: TestResult) -> dict[str, Any]:

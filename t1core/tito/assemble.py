@@ -10,14 +10,14 @@ once and what its successors repeat of it enters as context, each sampled token 
 log-probs, versions and routes are laid out by the same offsets.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from t1core.records import ModelCall, PrefixRelation, RowStatus, TrainingRow, TurnSpan
 from t1core.routing import MissingRoutes, RoutePiece, stitch
-from t1core.tito.relation import Match, TextOf, match, match_strict
+from t1core.tito.relation import Match, TextOf, match_call
 
 _TRIED = (PrefixRelation.STRICT, PrefixRelation.NORMALIZED, PrefixRelation.RETOKENIZED)
 
@@ -45,16 +45,17 @@ def assemble(
     """Lay out the calls of one trial, in the order they were made; returns one row a chunk.
 
     text_of: ids -> text, special tokens included, for harnesses that re-tokenise; our own agent needs none.
-    Calls that sampled nothing are skipped, and of several answers to one prompt only the one the conversation
-    continued from is trained. Raises ValueError for calls of several trials or with per-token arrays of
-    unequal lengths, UnresolvedRetry when no such answer stands out, MissingRoutes when a call lacks rows that
-    replay needs.
+    Calls that sampled nothing are skipped, an aborted call is cut where the shortest of its streams ends, and of
+    several answers to one prompt only the one the conversation continued from is trained. Raises ValueError for
+    calls of several trials or with per-token arrays of unequal lengths, UnresolvedRetry when no such answer
+    stands out, MissingRoutes when a call lacks rows that replay needs.
     """
-    sampled = [call for call in calls if len(call.completion_token_ids)]
+    cut = [_cut_aborted(call) for call in calls]
+    sampled = [call for call in cut if len(call.completion_token_ids)]
     trials = sorted({call.rollout_id for call in sampled})
     if len(trials) > 1:
         raise ValueError(f"calls of several trials: {trials}; assemble one at a time")
-    sampled = _without_retries(sampled)
+    sampled = _without_retries(sampled, text_of=text_of)
     with_routes = any(call.routed_experts is not None for call in sampled)
     chunks: list[_Chunk] = []
     for call in sampled:
@@ -62,7 +63,10 @@ def assemble(
         chunk, found = _branch(chunks, call=call, text_of=text_of)
         if chunk is None or found is None:
             relation = PrefixRelation.SPLIT if chunks else PrefixRelation.STRICT
-            chunk, found = _Chunk(tail=call), Match(relation, matched=0)
+            chunk, found = (
+                _Chunk(tail=call, routes=_shared_routes(chunks, call=call)),
+                Match(relation, matched=0),
+            )
             chunks.append(chunk)
         _append(chunk, call=call, found=found)
     return tuple(
@@ -71,35 +75,95 @@ def assemble(
     )
 
 
-def _without_retries(calls: list[ModelCall]) -> list[ModelCall]:
-    """Of the calls that answered the same prompt, keep the one that a later prompt repeats, else the only
-    whole one.
+def _cut_aborted(call: ModelCall) -> ModelCall:
+    """An aborted call, with ids, log-probs, versions and routes cut at the same place: the shortest of them.
+
+    Rows in excess of what the ids allow are not cut: they belong to something else, and the count says so later.
     """
-    answers: dict[bytes, list[ModelCall]] = {}
-    for call in calls:
-        answers.setdefault(call.prompt_token_ids.astype(np.int32).tobytes(), []).append(call)
-    kept = {id(_continued(siblings, calls=calls)) for siblings in answers.values()}
-    return [call for call in calls if id(call) in kept]
+    if call.finish_reason != "abort":
+        return call
+    num_rows = len(call.prompt_token_ids) - 1 - call.routed_experts_start  # of the prompt
+    lengths = [len(call.completion_token_ids), len(call.logprobs), len(call.output_versions)]
+    rows = call.routed_experts
+    if rows is not None and len(rows) <= num_rows + lengths[0]:
+        n = max(0, min(*lengths, len(rows) - num_rows))
+        rows = rows[: num_rows + n]
+    else:
+        n = min(lengths)
+    return replace(
+        call,
+        completion_token_ids=call.completion_token_ids[:n],
+        logprobs=call.logprobs[:n],
+        output_versions=call.output_versions[:n],
+        routed_experts=rows,
+    )
 
 
-def _continued(siblings: list[ModelCall], *, calls: list[ModelCall]) -> ModelCall:
-    if len(siblings) == 1:
-        return siblings[0]
-    repeated = [
-        one
-        for one in siblings
-        if any(
-            match_strict(one.prompt_token_ids, one.completion_token_ids, later=c.prompt_token_ids)
-            for c in calls
-        )
-    ]
-    whole = [one for one in siblings if one.finish_reason != "abort"]
-    for candidates in (repeated, whole):
+def _without_retries(calls: list[ModelCall], *, text_of: TextOf | None) -> list[ModelCall]:
+    """Leave out answers that a client asked for again and did not go on from.
+
+    Answers to one prompt are retries of each other as long as none of them was continued. Of such a round the
+    continued ones stay; if there is none, the only whole one. A prompt that comes again after one of its answers
+    was continued is no retry: the client rolled back, and a new round begins.
+    """
+    dropped: set[int] = set()
+    for siblings in _same_prompt(calls):
+        continued_at = _continuations(siblings, calls=calls, text_of=text_of)
+        rounds: list[list[int]] = [[]]
+        for index in siblings:
+            if any(continued_at.get(one, index) < index for one in rounds[-1]):
+                rounds.append([])
+            rounds[-1].append(index)
+        for members in rounds:
+            dropped.update(set(members) - _kept(members, calls=calls, continued=continued_at.keys()))
+    return [call for index, call in enumerate(calls) if index not in dropped]
+
+
+def _same_prompt(calls: list[ModelCall]) -> list[list[int]]:
+    """Which calls answered one prompt, where several did. Lengths tell most prompts apart at no cost."""
+    by_length: dict[int, list[list[int]]] = {}
+    for index, call in enumerate(calls):
+        groups = by_length.setdefault(len(call.prompt_token_ids), [])
+        for group in groups:
+            if np.array_equal(calls[group[0]].prompt_token_ids, call.prompt_token_ids):
+                group.append(index)
+                break
+        else:
+            groups.append([index])
+    return [group for groups in by_length.values() for group in groups if len(group) > 1]
+
+
+def _continuations(siblings: list[int], *, calls: list[ModelCall], text_of: TextOf | None) -> dict[int, int]:
+    """Of calls that answered one prompt: which was continued, and by which call first.
+
+    A call continues one of them: by the first relation that tells, the longest match, and at last the latest
+    answer, which is the one a client that asked again has in hand.
+    """
+    found: dict[int, int] = {}
+    for index in range(siblings[0] + 1, len(calls)):
+        earlier = [one for one in siblings if one < index and index not in siblings]
+        for relation in _TRIED:
+            matches = [
+                (match.matched, one)
+                for one in earlier
+                if (match := match_call(calls[one], calls[index], relation=relation, text_of=text_of))
+            ]
+            if matches:
+                found.setdefault(max(matches)[1], index)
+                break
+    return found
+
+
+def _kept(members: list[int], *, calls: list[ModelCall], continued: Collection[int]) -> set[int]:
+    if kept := {one for one in members if one in continued}:
+        return kept
+    whole = [one for one in members if calls[one].finish_reason != "abort"]
+    for candidates in (members, whole):
         if len(candidates) == 1:
-            return candidates[0]
-    names = [one.model_call_id for one in siblings]
+            return set(candidates)
+    names = [calls[one].model_call_id for one in members]
     raise UnresolvedRetry(
-        f"rollout {siblings[0].rollout_id}: calls {names} answer one prompt, and none was continued alone"
+        f"rollout {calls[members[0]].rollout_id}: calls {names} answer one prompt, and none was continued"
     )
 
 
@@ -112,16 +176,28 @@ def _branch(
     )
     for relation in _TRIED:
         for chunk in longest_first:
-            found = match(
-                chunk.tail.prompt_token_ids,
-                chunk.tail.completion_token_ids,
-                later=call.prompt_token_ids,
-                relation=relation,
-                text_of=text_of,
-            )
+            found = match_call(chunk.tail, call, relation=relation, text_of=text_of)
             if found is not None:
                 return chunk, found
     return None, None
+
+
+def _shared_routes(chunks: list[_Chunk], *, call: ModelCall) -> list[RoutePiece]:
+    """Rows before a call's first, for a call that opens a chunk although its engine knew its history: a branch off a
+    history whose rows earlier calls captured. Those are the rows of a chunk that begins with the same tokens.
+    """
+    missing = call.routed_experts_start
+    if not missing or call.routed_experts is None:
+        return []
+    for chunk in chunks:
+        tokens = np.concatenate(chunk.ids)
+        if len(tokens) > missing and np.array_equal(tokens[:missing], call.prompt_token_ids[:missing]):
+            return [
+                replace(piece, rows=piece.rows[: missing - piece.start])
+                for piece in chunk.routes
+                if piece.rows is not None and piece.start < missing
+            ]
+    return []
 
 
 def _append(chunk: _Chunk, *, call: ModelCall, found: Match) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from t1core.records import ModelCall, PrefixRelation, TrainingRow
+from t1core.records import ModelCall, PrefixRelation, TrainingRow, TurnSpan
 
 
 @dataclass(frozen=True)
@@ -90,32 +90,41 @@ def audit(
     delivered: Counter[str] = Counter()
     relations: Counter[PrefixRelation] = Counter()
     for one in audited:
-        end = 0
+        end, before = 0, None
         for index, span in enumerate(one.row.spans):
             call = by_id.get(span.model_call_id)
             if call is None:
                 one.problems.append(f"{one.name}: span of unknown call {span.model_call_id}")
                 continue
-            start = _locate(one, call.completion_token_ids, claimed=span.start, not_before=end)
+            sampled = call.completion_token_ids[: _num_captured(call)]
+            start = _locate(one, sampled, claimed=span.start, not_before=end)
             if start is None:
                 one.problems.append(
                     f"{one.name}: the ids sampled by call {call.model_call_id} are not trained as they are"
                 )
-                _mark_text(one, call, start=span.start, end=span.end, text_of=text_of)
+                _mark_text(one, sampled, start=span.start, end=span.end, text_of=text_of)
                 start, found_end = span.start, span.end
             else:
-                found_end = start + len(call.completion_token_ids)
+                found_end = start + len(sampled)
                 if (start, found_end) != (span.start, span.end):
                     one.problems.append(
                         f"{one.name}: call {call.model_call_id} claims {span.start}..{span.end}, found at {start}"
                     )
                 one.is_aligned[start:found_end] = True
                 delivered[call.model_call_id] += 1
-                _check_streams(one, call, start=start)
+                _check_streams(one, call, start=start, end=found_end)
             one.is_taken[start:found_end] = True
             _align_context(one, call, start=start, after=end)
+            _check_relation(one, call, span=span, before=before, start=start)
+            if before is None:
+                _check_shared_routes(one, call, calls=calls)
+            before = call
             _check_routes(
-                one, call, start=start, after=end - (span.relation is PrefixRelation.STRICT and end > 0)
+                one,
+                call,
+                start=start,
+                end=found_end,
+                after=end - (span.relation is PrefixRelation.STRICT and end > 0),
             )
             if index or one.row.chunk:
                 relations[span.relation] += 1
@@ -149,21 +158,33 @@ def _locate(one: _Row, sampled: np.ndarray, *, claimed: int, not_before: int) ->
     return next((start for start in anywhere.tolist() if fits(start)), None)
 
 
+def _num_captured(call: ModelCall) -> int:
+    """Sampled tokens that can be trained: of an aborted call, those that every stream of it has."""
+    n = len(call.completion_token_ids)
+    if call.finish_reason != "abort":
+        return n
+    n = min(n, len(call.logprobs), len(call.output_versions))
+    if call.routed_experts is not None:
+        last_routed = call.routed_experts_start + len(
+            call.routed_experts
+        )  # predicts the token at this position
+        n = min(n, last_routed + 1 - len(call.prompt_token_ids))
+    return max(n, 0)
+
+
 def _mark_text(
-    one: _Row, call: ModelCall, *, start: int, end: int, text_of: Callable[[np.ndarray], str] | None
+    one: _Row, sampled: np.ndarray, *, start: int, end: int, text_of: Callable[[np.ndarray], str] | None
 ) -> None:
     """A claimed span with other ids than sampled: re-tokenised if the text is the call's."""
-    same_text = text_of is not None and text_of(one.row.tokens[start:end]) == text_of(
-        call.completion_token_ids
-    )
+    same_text = text_of is not None and text_of(one.row.tokens[start:end]) == text_of(sampled)
     one.is_retokenised[start:end] = same_text
 
 
-def _check_streams(one: _Row, call: ModelCall, *, start: int) -> None:
-    here = slice(start, start + len(call.completion_token_ids))
-    if not np.array_equal(one.row.rollout_log_probs[here], np.asarray(call.logprobs, dtype=np.float32)):
+def _check_streams(one: _Row, call: ModelCall, *, start: int, end: int) -> None:
+    here, n = slice(start, end), end - start
+    if not np.array_equal(one.row.rollout_log_probs[here], np.asarray(call.logprobs[:n], dtype=np.float32)):
         one.problems.append(f"{one.name}: log-probs of call {call.model_call_id} differ from those captured")
-    if not np.array_equal(one.row.weight_versions[here], call.output_versions):
+    if not np.array_equal(one.row.weight_versions[here], call.output_versions[:n]):
         one.problems.append(
             f"{one.name}: weight versions of call {call.model_call_id} differ from those captured"
         )
@@ -186,7 +207,30 @@ def _align_context(one: _Row, call: ModelCall, *, start: int, after: int) -> Non
         )
 
 
-def _check_routes(one: _Row, call: ModelCall, *, start: int, after: int) -> None:
+def _check_relation(
+    one: _Row, call: ModelCall, *, span: TurnSpan, before: ModelCall | None, start: int
+) -> None:
+    """A first span stands behind the whole of its prompt; a strict one's prompt repeats the call before it."""
+    if before is None:
+        if start != len(call.prompt_token_ids):
+            one.problems.append(
+                f"{one.name}: call {call.model_call_id} opens the row at {start}, its prompt has "
+                f"{len(call.prompt_token_ids)} tokens"
+            )
+        return
+    if span.relation is PrefixRelation.SPLIT:
+        one.problems.append(f"{one.name}: call {call.model_call_id} claims to open a row it does not open")
+    elif span.relation is PrefixRelation.STRICT:
+        history = np.concatenate(
+            [before.prompt_token_ids, before.completion_token_ids[: _num_captured(before)]]
+        )
+        if not np.array_equal(call.prompt_token_ids[: len(history)], history):
+            one.problems.append(
+                f"{one.name}: call {call.model_call_id} claims to continue call {before.model_call_id} strictly"
+            )
+
+
+def _check_routes(one: _Row, call: ModelCall, *, start: int, end: int, after: int) -> None:
     """Every captured row for positions from `after` to the call's last but one stands at that position.
 
     After a strict boundary `after` includes the last token of the span before: it was first forwarded by this
@@ -200,7 +244,7 @@ def _check_routes(one: _Row, call: ModelCall, *, start: int, after: int) -> None
         return
     shift = start - len(call.prompt_token_ids)
     first = max(after, call.routed_experts_start + shift)
-    last = min(start + len(call.completion_token_ids) - 1, len(routes))
+    last = min(end - 1, len(routes))
     if first < last:
         offset = first - shift - call.routed_experts_start
         captured = recorded[offset : offset + last - first]
@@ -208,6 +252,27 @@ def _check_routes(one: _Row, call: ModelCall, *, start: int, after: int) -> None
         if wrong:
             one.problems.append(f"{one.name}: routes of call {call.model_call_id} are not those captured")
         one.is_routed[first:last] = True
+
+
+def _check_shared_routes(one: _Row, call: ModelCall, *, calls: Sequence[ModelCall]) -> None:
+    """Rows that the first call of a row left out: each is what the first call to forward that history captured."""
+    routes, num_left_out = one.row.rollout_routed_experts, call.routed_experts_start
+    if routes is None:
+        return
+    known = 0
+    for other in calls:
+        rows, first = other.routed_experts, other.routed_experts_start
+        if other is call or rows is None or first > known:
+            continue
+        stream = np.concatenate([other.prompt_token_ids, other.completion_token_ids])[:num_left_out]
+        differ = np.flatnonzero(stream != call.prompt_token_ids[: len(stream)])
+        end = min(int(differ[0]) if len(differ) else len(stream), first + len(rows), len(routes))
+        if end > known:
+            if not np.array_equal(routes[known:end], rows[known - first : end - first]):
+                one.problems.append(
+                    f"{one.name}: routes shared with call {other.model_call_id} are not those captured"
+                )
+            known = end
 
 
 def _check_outside(one: _Row) -> None:
@@ -251,7 +316,7 @@ def _summary(
         num_placeholder=sum(int((~one.is_aligned & ~one.is_retokenised).sum()) for one in audited),
         num_loss_tokens=num_loss,
         num_drifted=sum(int(((one.row.loss_mask == 1) & ~one.is_aligned).sum()) for one in audited),
-        num_sampled=sum(len(call.completion_token_ids) for call in calls),
-        num_delivered=sum(len(call.completion_token_ids) for call in calls if delivered[call.model_call_id]),
+        num_sampled=sum(_num_captured(call) for call in calls),
+        num_delivered=sum(_num_captured(call) for call in calls if delivered[call.model_call_id]),
         problems=tuple(problems),
     )

@@ -1,6 +1,7 @@
 """A run as plain text, and the audit of its trained tokens."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,17 +9,23 @@ import pytest
 from t1core.campaign.report import audit_lines, show_lines, trial_lines
 from t1core.records import StopReason
 from t1core.store import Run
-from tests.store.records_by_hand import batch, engine_failure, trial
+from tests.store.records_by_hand import batch, engine_failure, row, trial
 
 
 def as_trained(one):
-    """The trial with the log-probs that `row` has."""
+    """The trial with the log-probs and the routes that `row` has."""
     first, second = one.calls
+    routes = row(one.trial_id).rollout_routed_experts
     return replace(
         one,
         calls=(
-            replace(first, logprobs=np.array([-0.5, -0.25], np.float32)),
-            replace(second, logprobs=np.array([-1.0], np.float32)),
+            replace(first, logprobs=np.array([-0.5, -0.25], np.float32), routed_experts=routes[:4]),
+            replace(
+                second,
+                logprobs=np.array([-1.0], np.float32),
+                routed_experts=routes[4:],
+                routed_experts_start=4,
+            ),
         ),
     )
 
@@ -35,24 +42,56 @@ def run(tmp_path):
 def test_an_audit_of_faithful_tokens_counts_them(run):
     made, spans = batch("a", "b")
     run.record_tokens(made, per_token={}, spans=spans)
-    assert list(audit_lines(run))[-1] == "6 trained tokens in 1 steps are as they were sampled"
+    assert list(audit_lines(run)) == [
+        "step 0: 6 trained tokens, 0 problems",
+        "positions    14: aligned 14 (100.00%), retokenised 0 (0.00%), placeholder 0 (0.00%)",
+        "drift        0 of 6 trained tokens (0.00%)",
+        "delivered    6 of 6 sampled tokens (100.00%)",
+        "boundaries   2: strict 2 (100.00%), normalized 0 (0.00%), retokenized 0 (0.00%), split 0 (0.00%)",
+        "6 trained tokens in 1 steps are as they were sampled",
+    ]
+
+
+def shifted(array):
+    return np.roll(array, 1, axis=0)
 
 
 @pytest.mark.parametrize(
-    ("name", "place", "value", "told"),
+    ("name", "fault", "told"),
     [
-        ("tokens", 11, 9, "b: ids differ in 1 of 3"),
-        ("rollout_log_probs", 3, -0.6, "a: log-probs differ in 1 of 3"),
-        ("loss_mask", 5, 1, "a: 3 tokens sampled, 4 trained"),
+        ("tokens", lambda x: at(x, 11, 9), "rollout b chunk 0: the ids sampled by call b-c0 are not trained"),
+        ("tokens", lambda x: at(x, 2, 9), "1 context tokens before call a-c0 were changed"),
+        ("rollout_log_probs", lambda x: at(x, 3, -0.6), "a chunk 0: log-probs of call a-c0 differ"),
+        ("weight_versions", lambda x: at(x, 3, 2), "a chunk 0: weight versions of call a-c0 differ"),
+        ("loss_mask", lambda x: at(x, 5, 1), "1 tokens outside every sampled span are trained"),
+        ("loss_mask", shifted, "sampled tokens are not trained|not trained as they are"),
+        ("routed_experts", shifted, "routes of call a-c0 are not those captured"),
     ],
 )
-def test_an_audit_finds_one_changed_token_log_prob_or_mask(run, name, place, value, told):
+def test_an_audit_finds_each_planted_fault(run, name, fault, told):
     made, spans = batch("a", "b")
-    array = getattr(made, name).copy()
-    array[place] = value
-    run.record_tokens(replace(made, **{name: array}), per_token={}, spans=spans)
+    run.record_tokens(replace(made, **{name: fault(getattr(made, name))}), per_token={}, spans=spans)
     with pytest.raises(ValueError, match=told):
         list(audit_lines(run))
+
+
+def test_an_audit_finds_a_turn_trained_twice(run):
+    made, spans = batch("a", "b", "a")
+    run.record_tokens(made, per_token={}, spans=spans)
+    with pytest.raises(ValueError, match="call a-c0 is trained 2 times"):
+        list(audit_lines(run))
+
+
+def test_an_older_run_without_prompts_says_so():
+    fixture = Path(__file__).parents[1] / "store" / "fixtures" / "fixture" / "v1"
+    with pytest.raises(ValueError, match="keeps no prompts"):
+        list(audit_lines(Run.open(fixture)))
+
+
+def at(array, place, value):
+    changed = array.copy()
+    changed[place] = value
+    return changed
 
 
 def test_trials_are_listed_and_the_broken_ones_say_what_broke(run):

@@ -1,60 +1,17 @@
-"""Assembling and auditing with the ids written out.
-
-Tokens 1..9 are template and context, 10.. are sampled. Routes are made from a call's name and position, so
-that a row that stands anywhere but where it was recorded shows.
-"""
+"""Assembling and auditing with the ids written out. Tokens 1..9 are template and context, 10.. are sampled."""
 
 import dataclasses
 import math
-import zlib
 
 import numpy as np
 import pytest
 
-from t1core.records import ModelCall, PrefixRelation, RowStatus
+from t1core.records import PrefixRelation
 from t1core.routing import MissingRoutes
-from t1core.tito import UnresolvedRetry, assemble, audit
+from t1core.tito import UnresolvedRetry, audit
+from tests.tito.calls_by_hand import call, routes, rows_of, text_of
 
 STRICT, NORMALIZED, RETOKENIZED, SPLIT = PrefixRelation
-TEXT = {21: "ec", 22: "ho hi", 23: "echo", 24: " hi", 2: "<e>"}
-
-
-def text_of(ids):
-    return "".join(TEXT.get(int(i), f"[{int(i)}]") for i in ids)
-
-
-def route(name, position):
-    low = zlib.crc32(f"{name}{position}".encode()) % 199
-    return [[low, low + 1 + position % 50]] * 2
-
-
-def routes_from(name, positions):
-    return np.array([route(name, j) for j in positions], dtype=np.uint8).reshape(-1, 2, 2)
-
-
-def call(name, prompt, sampled, *, start=0, routes=True, version=4, finish_reason="stop"):
-    n = len(prompt) + len(sampled) - 1
-    return ModelCall(
-        model_call_id=name,
-        rollout_id="r",
-        parent_call_id=None,
-        prompt_token_ids=np.array(prompt, dtype=np.int32),
-        completion_token_ids=np.array(sampled, dtype=np.int32),
-        logprobs=-np.array(sampled, dtype=np.float32) / 100,
-        finish_reason=finish_reason,
-        weight_version=version,
-        output_versions=np.full(len(sampled), version, dtype=np.int32),
-        routed_experts=routes_from(name, range(start, n)) if routes else None,
-        routed_experts_start=start,
-    )
-
-
-def rows_of(*calls, **options):
-    return assemble(calls, reward=0.5, status=RowStatus.COMPLETED, **options)
-
-
-def routes(*places):
-    return np.array([route(name, position) for name, position in places], dtype=np.uint8)
 
 
 def test_strict_turns_become_one_row_with_every_stream_at_the_same_offsets():
@@ -130,38 +87,6 @@ def test_trims_reach_96_and_16_and_no_further(s, u, is_one_row):
     a = call("a", prompt, sampled, routes=False)
     b = call("b", prompt[: len(prompt) - s] + sampled[: 40 - u] + [5, 6], [13], routes=False)
     assert len(rows_of(a, b)) == (1 if is_one_row else 2)
-
-
-def brute_force(prompt, sampled, later):
-    best = None
-    for s in range(min(96, len(prompt)) + 1):
-        for u in range(min(16, len(sampled) // 2) + 1):
-            kept = prompt[: len(prompt) - s] + sampled[: len(sampled) - u]
-            if kept == later[: len(kept)] and (best is None or (s + u, u) < best[:2]):
-                best = (s + u, u, len(kept))
-    return best
-
-
-def test_the_search_over_trims_equals_trying_all_of_them():
-    from t1core.tito.relation import match_normalized, match_strict
-
-    rng, num_matches = np.random.default_rng(0), 0
-    for _ in range(400):
-        prompt, sampled = (
-            rng.integers(0, 2, rng.integers(1, 30)).tolist(),
-            rng.integers(0, 2, rng.integers(1, 30)).tolist(),
-        )
-        s, u = rng.integers(0, len(prompt) + 1), rng.integers(0, len(sampled) + 1)
-        later = prompt[: len(prompt) - s] + sampled[: len(sampled) - u] + rng.integers(0, 2, 5).tolist()
-        arrays = [np.array(x, dtype=np.int32) for x in (prompt, sampled, later)]
-        if match_strict(*arrays[:2], later=arrays[2]):
-            continue
-        found, expected = match_normalized(*arrays[:2], later=arrays[2]), brute_force(prompt, sampled, later)
-        assert (found is None) == (expected is None)
-        if found:
-            num_matches += 1
-            assert (found.prompt_trim + found.output_trim, found.output_trim, found.matched) == expected
-    assert num_matches > 100
 
 
 def test_a_retokenised_turn_trains_the_sampled_ids_and_the_copy_never_enters():

@@ -1,0 +1,240 @@
+"""How fast trials become training rows, beside a memcpy of the same bytes and beside per-token lists.
+
+    python benchmarks/stitch.py                                  # 512 trials of 33k tokens at T1's sizes
+    python benchmarks/stitch.py --num-trials 4 --num-tokens 2000 --output ''
+
+Each trial is made, stitched in every way in turn, and dropped, so that memory holds a few of them at most. Times are
+CPU seconds of the one thread that works, since other work may share the machine; wall time stands beside them.
+What is compared:
+- stitch: `t1core.tito.assemble`, from captured calls to a row;
+- memcpy: the row's bytes copied into memory that is there already, and into memory allocated for it;
+- lists: the same row from Python lists, an element a token, made arrays at the end. It takes the same shortcuts: one
+  prefix comparison a turn, slices rather than loops. It is slow, so fewer trials are stitched so.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from t1core.records import ModelCall, RowStatus, TrainingRow
+from t1core.tito import assemble
+
+OUTPUT = Path(__file__).resolve().parents[1] / "figures" / "results" / "stitch.json"
+_STREAMS = ("tokens", "loss_mask", "rollout_log_probs", "weight_versions", "rollout_routed_experts")
+
+
+def make_calls(
+    rng: np.random.Generator,
+    *,
+    num_tokens: int,
+    num_turns: int,
+    num_layers: int,
+    top_k: int,
+    num_experts: int,
+) -> tuple[ModelCall, ...]:
+    """The calls of a trial whose last one ends after `num_tokens`: a prompt, then answer and context in equal shares,
+    routes as an engine sends them, from the last token of the call before on.
+    """
+    share = num_tokens // (2 * num_turns + 1)
+    stream = rng.integers(0, 150_000, num_tokens, dtype=np.int32)
+    ends = [num_tokens - 2 * share * (num_turns - 1 - turn) for turn in range(num_turns)]
+    calls, start = [], 0
+    for turn, end in enumerate(ends):
+        rows = rng.integers(0, num_experts, (end - 1 - start, num_layers, top_k), dtype=np.uint8)
+        calls.append(
+            ModelCall(
+                model_call_id=f"t/{turn}",
+                rollout_id="t",
+                parent_call_id=f"t/{turn - 1}" if turn else None,
+                prompt_token_ids=stream[: end - share].copy(),
+                completion_token_ids=stream[end - share : end].copy(),
+                logprobs=rng.standard_normal(share, dtype=np.float32),
+                finish_reason="stop",
+                weight_version=1,
+                output_versions=np.ones(share, dtype=np.int32),
+                routed_experts=rows,
+                routed_experts_start=start,
+            )
+        )
+        start = end - 1
+    return tuple(calls)
+
+
+def as_lists(calls: Sequence[ModelCall]) -> list[dict[str, Any]]:
+    """Calls as a harness with lists has them; routes a row a token. Not timed."""
+    return [
+        {
+            "prompt": call.prompt_token_ids.tolist(),
+            "sampled": call.completion_token_ids.tolist(),
+            "logprobs": call.logprobs.tolist(),
+            "versions": call.output_versions.tolist(),
+            "routes": list(call.routed_experts),
+        }
+        for call in calls
+    ]
+
+
+def stitch_lists(calls: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """The row of strictly continued calls from lists."""
+    tokens: list[int] = []
+    mask: list[int] = []
+    logprobs: list[float] = []
+    versions: list[int] = []
+    routes: list[np.ndarray] = []
+    for call in calls:
+        prompt, sampled = call["prompt"], call["sampled"]
+        assert prompt[: len(tokens)] == tokens
+        context = prompt[len(tokens) :]
+        tokens += context + sampled
+        mask += [0] * len(context) + [1] * len(sampled)
+        logprobs += [0.0] * len(context) + call["logprobs"]
+        versions += [-1] * len(context) + call["versions"]
+        routes += call["routes"]
+    return {
+        "tokens": np.array(tokens, dtype=np.int32),
+        "loss_mask": np.array(mask, dtype=np.uint8),
+        "rollout_log_probs": np.array(logprobs, dtype=np.float32),
+        "weight_versions": np.array(versions, dtype=np.int32),
+        "rollout_routed_experts": np.stack(routes),
+    }
+
+
+def stitch_arrays(calls: Sequence[ModelCall]) -> TrainingRow:
+    (row,) = assemble(calls, reward=0.0, status=RowStatus.COMPLETED)
+    return row
+
+
+def measure(
+    *,
+    num_trials: int,
+    num_list_trials: int,
+    num_tokens: int,
+    num_turns: int,
+    num_layers: int = 48,
+    top_k: int = 8,
+    num_experts: int = 256,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Medians over trials, rates and ratios. Raises AssertionError where two ways disagree about a row."""
+    rng = np.random.default_rng(seed)
+    taken: dict[str, list[tuple[float, float]]] = {}
+    there: list[np.ndarray] | None = None
+    for trial in range(num_trials):
+        calls = make_calls(
+            rng,
+            num_tokens=num_tokens,
+            num_turns=num_turns,
+            num_layers=num_layers,
+            top_k=top_k,
+            num_experts=num_experts,
+        )
+        row = _timed(taken, "stitch", lambda calls=calls: stitch_arrays(calls))
+        arrays = [getattr(row, name) for name in _STREAMS]
+        if there is None:
+            there = [array.copy() for array in arrays]
+        _timed(
+            taken,
+            "memcpy",
+            lambda arrays=arrays, there=there: [np.copyto(a, b) for a, b in zip(there, arrays, strict=True)],
+        )
+        _timed(taken, "memcpy_allocating", lambda arrays=arrays: [array.copy() for array in arrays])
+        if trial < num_list_trials:
+            lists = as_lists(calls)
+            made = _timed(taken, "lists", lambda lists=lists: stitch_lists(lists))
+            for name in _STREAMS:
+                assert np.array_equal(made[name], getattr(row, name)), f"the two ways disagree about {name}"
+        num_bytes = sum(array.nbytes for array in arrays)
+    ways = {
+        name: {
+            "cpu_s": statistics.median(cpu for cpu, _ in pairs),
+            "wall_s": statistics.median(wall for _, wall in pairs),
+            "num_trials": len(pairs),
+        }
+        for name, pairs in taken.items()
+    }
+    for way in ways.values():
+        way["tokens_per_s"] = num_tokens / way["cpu_s"]
+        way["bytes_per_s"] = num_bytes / way["cpu_s"]
+    ratio = {name: ways[name]["cpu_s"] / ways["stitch"]["cpu_s"] for name in ways if name != "stitch"}
+    return {
+        "parameters": {
+            "num_trials": num_trials,
+            "num_tokens": num_tokens,
+            "num_turns": num_turns,
+            "num_layers": num_layers,
+            "top_k": top_k,
+            "num_experts": num_experts,
+            "seed": seed,
+        },
+        "bytes_a_trial": num_bytes,
+        "ways": ways,
+        # stitching's speed over each other way's: 1 is as fast as a memcpy
+        "speed_over": ratio,
+        "all_trials_stitched_cpu_s": sum(cpu for cpu, _ in taken["stitch"]),
+    }
+
+
+def _timed(taken: dict[str, list[tuple[float, float]]], name: str, work: Callable[[], Any]) -> Any:
+    wall, cpu = time.perf_counter(), time.thread_time()
+    made = work()
+    taken.setdefault(name, []).append((time.thread_time() - cpu, time.perf_counter() - wall))
+    return made
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    model = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "kernel": platform.release(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--num-trials", type=int, default=512)
+    parser.add_argument("--num-list-trials", type=int, default=16)
+    parser.add_argument("--num-tokens", type=int, default=32_768)
+    parser.add_argument("--num-turns", type=int, default=40)
+    parser.add_argument("--output", default=str(OUTPUT), help="'' writes nothing")
+    given = parser.parse_args()
+    found = measure(
+        num_trials=given.num_trials,
+        num_list_trials=given.num_list_trials,
+        num_tokens=given.num_tokens,
+        num_turns=given.num_turns,
+    ) | {"machine": machine()}
+    for name, way in found["ways"].items():
+        print(
+            f"{name:18} {1e3 * way['cpu_s']:9.2f} ms a trial (wall {1e3 * way['wall_s']:.2f})  "
+            f"{way['tokens_per_s']:.3g} tokens/s  {way['bytes_per_s'] / 1e9:.2f} GB/s"
+        )
+    for name, ratio in found["speed_over"].items():
+        print(f"stitch runs at {ratio:.2f} times the speed of {name}")
+    if given.output:
+        Path(given.output).write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
