@@ -1,7 +1,7 @@
 """Harbor's Terminus-2 and ours on the same script, in boxes opened alike. Runs where both harbor and t1core import.
 
     answers: texts on stdin -> how each side reads them
-    trial:   a script on stdin -> the prompt of every model call, on each side
+    trials:  scripts on stdin -> of each, the prompt of every model call on each side
 
 The template that both sides' messages are put in only appends: each message is `<|im_start|>role\\ntext<|im_end|>\\n`,
 and the prompt of a call ends with `<|im_start|>assistant\\n`.
@@ -166,16 +166,19 @@ def _text(tokenizer, ids):
     return tokenizer._tokenizer.decode([int(i) for i in ids], skip_special_tokens=False)
 
 
-async def trial(*, script, form, instruction):
+async def run_trials(requests):
     sandbox = BubblewrapSandbox()
+    found = []
     try:
-        box = await sandbox.open(BoxSpec(box_id="harbor", environment_dir=None))
-        theirs = await harbor_prompts(box, script=script, form=form, instruction=instruction)
-        await box.close()
-        box = await sandbox.open(BoxSpec(box_id="ours", environment_dir=None))
-        ours, stop = await our_prompts(box, script=script, form=form, instruction=instruction)
-        await box.close()
-        return {"ours": ours, "theirs": theirs, "stop": stop}
+        for request in requests:
+            box = await sandbox.open(BoxSpec(box_id="harbor", environment_dir=None))
+            theirs = await harbor_prompts(box, **request)
+            await box.close()
+            box = await sandbox.open(BoxSpec(box_id="ours", environment_dir=None))
+            ours, stop = await our_prompts(box, **request)
+            await box.close()
+            found.append({"ours": ours, "theirs": theirs, "stop": stop})
+        return found
     finally:
         await sandbox.close()
 
@@ -184,10 +187,10 @@ def main():
     logging.disable(logging.WARNING)
     request = json.load(sys.stdin)
     if sys.argv[1] == "answers":
-        answer = {form: read_answers(texts, form) for form, texts in request.items()}
+        found = {form: read_answers(texts, form) for form, texts in request.items()}
     else:
-        answer = asyncio.run(trial(**request))
-    json.dump(answer, sys.stdout)
+        found = asyncio.run(run_trials(request))
+    Path(sys.argv[2]).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ ROOT = DRIVER.parents[2]
 
 
 @pytest.fixture(scope="module")
-def harbor():
+def harbor(tmp_path_factory):
     """Run the driver in Harbor's environment."""
     python = os.environ.get("T1CORE_HARBOR_PYTHON")
     if not python:
@@ -29,16 +29,16 @@ def harbor():
         )
 
     def run(mode, request):
+        output = tmp_path_factory.mktemp("side-by-side") / "found.json"
         done = subprocess.run(
-            [python, DRIVER, mode],
+            [python, DRIVER, mode, output],
             input=json.dumps(request),
             env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=900,
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        return json.loads(done.stdout[done.stdout.index("{") :])
+        return json.loads(output.read_text())
 
     return run
 
@@ -191,10 +191,23 @@ XML_SCRIPT = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("form", "script"), [("json", JSON_SCRIPT), ("xml", XML_SCRIPT)])
-def test_both_prompt_the_same_script_alike_byte_for_byte(harbor, form, script):
-    found = harbor("trial", {"script": script, "form": form, "instruction": "Write {hello} to a.txt.\n"})
-    assert found["stop"] == "completed"
-    assert len(found["ours"]) == len(found["theirs"]) == len(script)
-    for turn, (ours, theirs) in enumerate(zip(found["ours"], found["theirs"], strict=True)):
-        assert ours == theirs, f"the prompts of call {turn} differ"
+def test_both_prompt_the_same_script_alike_byte_for_byte(harbor):
+    scripts = {"json": JSON_SCRIPT, "xml": XML_SCRIPT}
+    instruction = "Write {hello} to a.txt.\n"
+    requests = [
+        {"script": script, "form": form, "instruction": instruction} for form, script in scripts.items()
+    ]
+    for (form, script), found in zip(scripts.items(), harbor("trials", requests), strict=True):
+        assert found["stop"] == "completed"
+        assert len(found["ours"]) == len(found["theirs"]) == len(script)
+        for turn, (ours, theirs) in enumerate(zip(found["ours"], found["theirs"], strict=True)):
+            assert ours == theirs, f"{form}, call {turn}: {difference(ours, theirs)}"
+
+
+def difference(ours, theirs):
+    """Both texts around the first place at which they part."""
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    at = next((i for i, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
+    return (
+        f"at {at}, ours {ours[max(0, at - 80) : at + 200]!r}, Harbor's {theirs[max(0, at - 80) : at + 200]!r}"
+    )
