@@ -225,10 +225,11 @@ class _Loop:
         the room is left for what comes after it."""
         ids = np.zeros(0, np.int32) if summary is None else summary
         limit_bytes = self._limits.output_limit_bytes
+        part = 2 + sum(turn.is_summary for turn in self._record.turns)
         shown = observation
         while True:
             before, after = self._wording.resumed_prompt(
-                self._instruction, shown, is_summarised=summary is not None
+                self._instruction, shown, part=part, is_summarised=summary is not None
             )
             prompt = self._tokenizer.resumed_prompt(before, ids, after)
             if len(prompt) <= self._limits.max_prompt_tokens // 2 or limit_bytes < 16:

@@ -72,8 +72,12 @@ class Wording(Protocol):
         """After an answer that was cut at `max_new_tokens`; None: it is read like any other."""
         ...
 
-    def resumed_prompt(self, instruction: str, screen: str, *, is_summarised: bool) -> tuple[str, str]:
-        """The prompt after a summary: the text before the summary's own tokens, and the text after them."""
+    def resumed_prompt(
+        self, instruction: str, screen: str, *, part: int, is_summarised: bool
+    ) -> tuple[str, str]:
+        """The prompt after a summary: the text before the summary's own tokens, and the text after them. It names the
+        `part` of the trial that begins, so that no two prompts of a trial are the same: answers to the same prompt
+        would be taken for retries."""
         ...
 
     def limit_output(self, text: str, *, limit_bytes: int) -> str:
@@ -119,9 +123,11 @@ class OwnWording:
     def observer(self, terminal: Terminal) -> Observer:
         return PlainObserver(terminal)
 
-    def resumed_prompt(self, instruction: str, screen: str, *, is_summarised: bool) -> tuple[str, str]:
-        """The prompt after a summary: the text before the summary's own tokens, and the text after them."""
-        middle = self.carried if is_summarised else self.lost
+    def resumed_prompt(
+        self, instruction: str, screen: str, *, part: int, is_summarised: bool
+    ) -> tuple[str, str]:
+        """See `Wording.resumed_prompt`."""
+        middle = (self.carried if is_summarised else self.lost).replace("{part}", str(part))
         before, _, after = middle.partition("{summary}")
         head, tail = around(self.first_prompt(f"{instruction.rstrip()}\n\n{MARK}", screen))
         return head + before, after + tail
@@ -133,8 +139,8 @@ WORDINGS = {
         confirm="{observation}\nDone? Confirm or go on.",
         parse_error="Error: {errors}.",
         summary_request="No room is left. In a few words: what is done, what is missing?",
-        carried="So far: {summary}",
-        lost="You began before; what you did is lost, its files are there.",
+        carried="Part {part}. So far: {summary}",
+        lost="Part {part}. What you did before is lost, its files are there.",
     ),
     "full": OwnWording(
         first=FULL_FIRST,
@@ -148,10 +154,10 @@ WORDINGS = {
             "Write a summary for yourself, as plain text and not in the usual form: what you found out, what you "
             "changed and where, what is running, what is left to do, and what to do next."
         ),
-        carried="You have worked on this before. Your own summary of it:\n{summary}",
+        carried="This is part {part} of your work on it. Your own summary of what was before:\n{summary}",
         lost=(
-            "You have worked on this before, and your notes of it are lost. Files you changed are as you left them: "
-            "look before you act."
+            "This is part {part} of your work on it, and your notes of what was before are lost. Files you changed are "
+            "as you left them: look before you act."
         ),
     ),
 }

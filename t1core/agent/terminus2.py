@@ -177,9 +177,12 @@ class Terminus2Wording:
     def summary_request(self) -> str:
         return WORDINGS["full"].summary_request
 
-    def resumed_prompt(self, instruction: str, screen: str, *, is_summarised: bool) -> tuple[str, str]:
+    def resumed_prompt(
+        self, instruction: str, screen: str, *, part: int, is_summarised: bool
+    ) -> tuple[str, str]:
         ours = WORDINGS["full"]
-        before, _, after = (ours.carried if is_summarised else ours.lost).partition("{summary}")
+        middle = (ours.carried if is_summarised else ours.lost).replace("{part}", str(part))
+        before, _, after = middle.partition("{summary}")
         head, tail = around(self.first_prompt(f"{instruction.rstrip()}\n\n{MARK}", screen))
         return head + before, after + tail
 

@@ -106,8 +106,8 @@ async def harbor_prompts(box, *, script, form, instruction):
         )
         environment = Environment(session_id="side-by-side", default_user=None)
         agent.mcp_servers = []
-        agent._extra_env = {"PS1": PROMPT}  # a shell that is not interactive drops it on the way to tmux
-        await box.exec("mkdir -p /logs/agent", timeout_s=20.0)
+        # Harbor starts the shell through another one, which drops the prompt that the box's environment sets.
+        await box.exec(f"mkdir -p /logs/agent; echo \"PS1='{PROMPT}'\" > /root/.bash_profile", timeout_s=60.0)
         await agent.setup(environment)
         while not (
             await agent._session.capture_pane()

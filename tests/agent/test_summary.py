@@ -109,7 +109,7 @@ def test_a_summary_that_cannot_be_used_is_marked_and_the_trial_goes_on_from_the_
     record = run(model, ScriptedTerminal("root", SCREEN, SCREEN + "more", "root"), budget)
     assert record.stop_reason is StopReason.COMPLETED
     assert [turn.is_summary_lost for turn in record.turns] == [False, False, True, False, False]
-    assert WORDINGS["compact"].lost in tokenizer.decode(record.calls[3].prompt_token_ids)
+    assert WORDINGS["compact"].lost.format(part=2) in tokenizer.decode(record.calls[3].prompt_token_ids)
     assert len(record.calls[2].completion_token_ids), "what was sampled is trained all the same"
 
 
@@ -156,3 +156,13 @@ def test_a_wrong_trigger_would_ask_for_a_summary_that_does_not_fit(tokenizer, bu
     assert any(
         len(prompt) + request["sampling"].max_new_tokens > WINDOW for prompt, request in model.requests
     )
+
+
+def test_no_two_prompts_of_a_trial_are_the_same_so_that_none_is_taken_for_a_retry(tokenizer, budget):
+    # Lost summaries over an unchanging screen: but for their number, the prompts after them would be one.
+    model = ScriptedModel(tokenizer, *[act("ls"), ("", "stop")] * 8)
+    record = run(model, ScriptedTerminal("a line of output " * 30), budget, max_turns=6)
+    assert sum(turn.is_summary_lost for turn in record.turns) >= 3
+    prompts = {call.prompt_token_ids.tobytes() for call in record.calls}
+    assert len(prompts) == len(record.calls)
+    assemble(record.calls, reward=0.0, status=RowStatus.TRUNCATED, text_of=tokenizer.decode)

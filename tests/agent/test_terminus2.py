@@ -92,7 +92,7 @@ def test_a_long_observation_is_limited_a_second_time_as_there(package):
 
 
 def test_a_prompt_after_a_summary_keeps_the_packages_template(package):
-    before, after = terminus2_wording("json").resumed_prompt("do it\n", "$", is_summarised=True)
+    before, after = terminus2_wording("json").resumed_prompt("do it\n", "$", part=2, is_summarised=True)
     assert before.startswith("{json} do it\n\n") and after == "|$"
 
 
