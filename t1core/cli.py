@@ -106,13 +106,38 @@ def audit(run: RunPath) -> None:
 def export(
     run: RunPath,
     trial: Annotated[str, typer.Argument(help="trial id, as `t1 trials` lists them")],
-    form: Annotated[str, typer.Option("--format", help="atif-v1.7, atif-v1.8, slime or verl")] = "atif-v1.8",
+    form: Annotated[
+        str,
+        typer.Option("--format", help="atif-v1.7, atif-v1.8, slime, verl, or harbor for a trial directory"),
+    ] = "atif-v1.8",
+    output: Annotated[Path | None, typer.Option(help="the new directory, with --format harbor")] = None,
 ) -> None:
-    """Print one trial in another program's format, as JSON."""
-    from t1core.campaign.interchange import export_trial
+    """Print one trial in another program's format, as JSON, or write it as a trial directory of Harbor's."""
+    from t1core.campaign.interchange import export_harbor_trial, export_trial
     from t1core.store import Run
 
-    _say(export_trial(Run.open(run), trial, form=form))
+    if (form == "harbor") != (output is not None):
+        raise ValueError(
+            "--format harbor writes a directory, and the others print: give --output with it alone"
+        )
+    if output is not None:
+        _say(f"written  {export_harbor_trial(Run.open(run), trial, output)}")
+    else:
+        _say(export_trial(Run.open(run), trial, form=form))
+
+
+@app.command()
+def page(
+    path: Annotated[Path, typer.Argument(help="run directory, or a trial directory of Harbor's")],
+    output: Annotated[Path, typer.Option(help="the HTML file to write")],
+    trial: Annotated[str | None, typer.Option(help="trial id, with a run directory")] = None,
+) -> None:
+    """Write the page of one trial, ours or Harbor's: every turn, the tests, why it ended."""
+    from t1core.campaign.report import stored_trial
+    from t1core.view import trial_page
+
+    output.write_text(trial_page(stored_trial(path, trial)).html)
+    _say(f"written  {output}")
 
 
 @app.command()

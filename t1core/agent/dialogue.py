@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from t1core.agent.prompt import Wording
-from t1core.agent.protocol import Command, render_response
+from t1core.agent.response import Command, render_response
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.sandbox.sandbox import TERMINAL_WIDTH
 

@@ -1,19 +1,26 @@
 """The agent loop of one trial: prompt -> completion -> keystrokes -> screen, until a stop reason.
 
 Ids are the history. Each call's prompt is the last prompt, the sampled ids untouched, and newly encoded context, so
-every boundary is strict. What happened so far stays readable in the `AgentRecord` even when the loop is cancelled.
+every boundary is strict. Where the budget allows for summaries, a history that has grown too long is summarised:
+
+    ... p_i a_i | next prompt above the trigger
+    p_i a_i <request> -> summary (sampled, trained)     the last call of this stream
+    <task, the summary's own ids, the last observation> the first prompt of a new stream
+
+What happened so far stays readable in the `AgentRecord` even when the loop is cancelled.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from t1core.agent.context import AgentLimits
-from t1core.agent.prompt import Wording, limit_output
-from t1core.agent.protocol import Response, parse_response
+from t1core.agent.prompt import Wording
+from t1core.agent.protocol import Protocol
+from t1core.agent.response import Response
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.records import Generation, ModelCall, SamplingParams, StopReason, Turn
 from t1core.sandbox.sandbox import Terminal
@@ -34,6 +41,13 @@ class GenerationStalled(Exception):
     """A trial's time ran out in a model call that took most of it: the engine's failure, not the model's."""
 
 
+class _Ended(Exception):
+    """The trial ends here."""
+
+    def __init__(self, reason: StopReason) -> None:
+        self.reason = reason
+
+
 @dataclass
 class AgentRecord:
     """What a trial's loop has produced so far; times are seconds."""
@@ -45,8 +59,11 @@ class AgentRecord:
     pending_since: float | None = None  # monotonic clock
     generate_s: float = 0.0
     terminal_s: float = 0.0
-    num_repairs: int = 0
     cached_tokens: int = 0
+
+    @property
+    def num_sampled(self) -> int:
+        return sum(len(call.completion_token_ids) for call in self.calls)
 
 
 async def run_agent(
@@ -57,6 +74,7 @@ async def run_agent(
     terminal: Terminal,
     generate: Generate,
     tokenizer: ChatTokenizer,
+    protocol: Protocol,
     wording: Wording,
     limits: AgentLimits,
     sampling: SamplingParams,
@@ -65,20 +83,22 @@ async def run_agent(
 
     Raises GenerationStalled when time ran out in a model call that took at least `STALLED_SHARE` of it.
     """
+    loop = _Loop(
+        record,
+        trial_id=trial_id,
+        instruction=instruction,
+        terminal=terminal,
+        generate=generate,
+        tokenizer=tokenizer,
+        protocol=protocol,
+        wording=wording,
+        limits=limits,
+        sampling=sampling,
+    )
     limit = asyncio.timeout(limits.timeout_s)
     try:
         async with limit:
-            record.stop_reason = await _loop(
-                record,
-                trial_id=trial_id,
-                instruction=instruction,
-                terminal=terminal,
-                generate=generate,
-                tokenizer=tokenizer,
-                wording=wording,
-                limits=limits,
-                sampling=sampling,
-            )
+            record.stop_reason = await loop.run()
     except TimeoutError:
         if not limit.expired():  # somebody else's deadline
             raise
@@ -91,117 +111,244 @@ async def run_agent(
         record.stop_reason = StopReason.AGENT_TIMEOUT
 
 
-async def _loop(
-    record: AgentRecord,
-    *,
-    trial_id: str,
-    instruction: str,
-    terminal: Terminal,
-    generate: Generate,
-    tokenizer: ChatTokenizer,
-    wording: Wording,
-    limits: AgentLimits,
-    sampling: SamplingParams,
-) -> StopReason:
-    start = time.monotonic()
-    prompt = tokenizer.first_prompt(wording.first_prompt(instruction, await terminal.incremental()))
-    claimed = False
-    for index in range(limits.max_turns):
-        if len(prompt) > limits.max_prompt_tokens:
+@dataclass(frozen=True)
+class _Seen:
+    """What came of one answer: the observation for the model, the terminal's part of it, when it was seen, and whether
+    a wait ran out."""
+
+    reply: str
+    screen: str
+    at_s: float
+    is_wait_expired: bool
+
+
+class _Loop:
+    def __init__(
+        self,
+        record: AgentRecord,
+        *,
+        trial_id: str,
+        instruction: str,
+        terminal: Terminal,
+        generate: Generate,
+        tokenizer: ChatTokenizer,
+        protocol: Protocol,
+        wording: Wording,
+        limits: AgentLimits,
+        sampling: SamplingParams,
+    ) -> None:
+        self._record = record
+        self._trial_id = trial_id
+        self._instruction = instruction
+        self._terminal = terminal
+        self._generate = generate
+        self._tokenizer = tokenizer
+        self._protocol = protocol
+        self._wording = wording
+        self._observer = wording.observer(terminal)
+        self._limits = limits
+        self._sampling = sampling
+        self._start = time.monotonic()
+
+    async def run(self) -> StopReason:
+        try:
+            return await self._turns()
+        except _Ended as end:
+            return end.reason
+
+    async def _turns(self) -> StopReason:
+        screen = self._limited(await self._observer.look())
+        prompt = self._tokenizer.first_prompt(self._wording.first_prompt(self._instruction, screen))
+        if len(prompt) > self._limits.max_prompt_tokens:
             return StopReason.CONTEXT_FULL
-        began = time.monotonic()
-        call = await _call_model(
-            record, prompt=prompt, trial_id=trial_id, index=index, generate=generate, sampling=sampling
-        )
-        generated = time.monotonic()
-        text = tokenizer.decode(call.completion_token_ids)
-        response = parse_response(text)
-        record.num_repairs += len(response.repairs)
-        observation = await _act(response, terminal=terminal, limits=limits)
-        acted = time.monotonic()
-        record.generate_s += generated - began
-        record.terminal_s += acted - generated
-        confirmed = response.task_complete and claimed
-        claimed = response.task_complete
-        reply = _reply(response, observation, wording)
-        done = confirmed or index + 1 == limits.max_turns
-        record.turns.append(
+        claimed = False
+        for number in range(1, self._limits.max_turns + 1):
+            began_s = self._now()
+            call = await self._call(prompt, max_new_tokens=self._limits.max_new_tokens)
+            generated_s = self._now()
+            text = self._tokenizer.decode(call.completion_token_ids)
+            response = self._read(text, was_cut=call.finish_reason == "length")
+            seen = await self._act(response, was_cut=call.finish_reason == "length")
+            is_confirmed = response.task_complete and claimed
+            claimed = response.task_complete
+            is_last = is_confirmed or number == self._limits.max_turns
+            self._note(call, text, response, seen, (began_s, generated_s), is_last=is_last)
+            if is_confirmed:
+                return StopReason.COMPLETED
+            if not is_last:
+                prompt = await self._next_prompt(call, seen)
+        return StopReason.MAX_TURNS
+
+    async def _next_prompt(self, call: ModelCall, seen: _Seen) -> np.ndarray:
+        """The stream so far and the new observation, or the beginning of a new stream where that is too long."""
+        prompt = self._extended(call, seen.reply)
+        if len(prompt) <= self._limits.max_prompt_tokens:
+            return prompt
+        if self._limits.summary is None:
+            raise _Ended(StopReason.CONTEXT_FULL)
+        return await self._summarised(call, seen.reply)
+
+    async def _summarised(self, last: ModelCall, observation: str) -> np.ndarray:
+        budget = self._limits.summary
+        assert budget is not None
+        asked = self._extended(last, self._wording.summary_request)
+        began_s = self._now()
+        call = await self._call(asked, max_new_tokens=budget.summary)
+        generated_s = self._now()
+        summary = call.completion_token_ids
+        text = self._tokenizer.decode(summary).strip()
+        is_usable = bool(text) and call.finish_reason == "stop"
+        prompt, words = self._resumed(summary if is_usable else None, observation)
+        self._record.turns.append(
             Turn(
-                index=index,
+                index=len(self._record.turns),
+                model_call_id=call.model_call_id,
+                response=text,
+                commands=(),
+                is_parse_error=False,
+                is_completion_claim=False,
+                observation=words,
+                screen="",
+                started_s=began_s,
+                generated_s=generated_s,
+                ended_s=self._now(),
+                is_summary=True,
+                is_summary_lost=not is_usable,
+            )
+        )
+        if len(prompt) > self._limits.max_prompt_tokens:
+            raise _Ended(StopReason.CONTEXT_FULL)
+        return prompt
+
+    def _resumed(self, summary: np.ndarray | None, observation: str) -> tuple[np.ndarray, str]:
+        """The first prompt of a new stream and its text. A long observation loses its middle, so that at least half of
+        the room is left for what comes after it."""
+        ids = np.zeros(0, np.int32) if summary is None else summary
+        limit_bytes = self._limits.output_limit_bytes
+        part = 2 + sum(turn.is_summary for turn in self._record.turns)
+        shown = observation
+        while True:
+            before, after = self._wording.resumed_prompt(
+                self._instruction, shown, part=part, is_summarised=summary is not None
+            )
+            prompt = self._tokenizer.resumed_prompt(before, ids, after)
+            if len(prompt) <= self._limits.max_prompt_tokens // 2 or limit_bytes < 16:
+                return prompt, before + self._tokenizer.decode(ids) + after
+            limit_bytes //= 2
+            shown = self._wording.limit_output(observation, limit_bytes=limit_bytes)
+
+    def _extended(self, call: ModelCall, text: str) -> np.ndarray:
+        """The call's prompt, what it sampled, and a new user message: a strict extension."""
+        sampled = call.completion_token_ids
+        is_closed = bool(len(sampled)) and int(sampled[-1]) == self._tokenizer.im_end
+        context = self._tokenizer.reply(text, closed=is_closed)
+        return np.concatenate([call.prompt_token_ids, sampled, context]).astype(np.int32)
+
+    async def _call(self, prompt: np.ndarray, *, max_new_tokens: int) -> ModelCall:
+        record = self._record
+        if self._limits.max_sampled_tokens is not None:
+            max_new_tokens = min(max_new_tokens, self._limits.max_sampled_tokens - record.num_sampled)
+            if max_new_tokens < 1:
+                raise _Ended(StopReason.MAX_TOKENS)
+        parent = record.calls[-1] if record.calls else None
+        starts_stream = parent is None or (bool(record.turns) and record.turns[-1].is_summary)
+        # The last sampled token of the parent was never forwarded there, so its row is the first one asked for here.
+        start = 0 if starts_stream else len(parent.prompt_token_ids) + len(parent.completion_token_ids) - 1
+        call_id = f"{self._trial_id}/{len(record.calls)}"
+        record.pending_call_id, record.pending_since = call_id, time.monotonic()
+        answer = await self._generate(
+            prompt,
+            sampling=replace(self._sampling, max_new_tokens=max_new_tokens),
+            request_id=call_id,
+            session_id=self._trial_id,
+            routed_experts_start=start,
+        )
+        record.generate_s += time.monotonic() - record.pending_since
+        record.pending_call_id = record.pending_since = None
+        if answer.finish_reason == "abort":
+            raise GenerationAborted(f"call {call_id} was aborted after {len(answer.output_ids)} tokens")
+        record.cached_tokens += answer.cached_tokens
+        call = ModelCall(
+            model_call_id=call_id,
+            rollout_id=self._trial_id,
+            parent_call_id=parent.model_call_id if parent else None,
+            prompt_token_ids=prompt,
+            completion_token_ids=answer.output_ids,
+            logprobs=answer.output_logprobs,
+            finish_reason=answer.finish_reason,
+            weight_version=answer.weight_version,
+            output_versions=answer.output_versions,
+            routed_experts=answer.routed_experts,
+            routed_experts_start=answer.routed_experts_start,
+        )
+        record.calls.append(call)
+        return call
+
+    def _cut(self) -> str | None:
+        return self._wording.explain_length(max_new_tokens=self._limits.max_new_tokens)
+
+    def _read(self, text: str, *, was_cut: bool) -> Response:
+        if was_cut and (told := self._cut()) is not None:
+            return Response(errors=(told,))
+        return self._protocol.parse(text)
+
+    async def _act(self, response: Response, *, was_cut: bool) -> _Seen:
+        """Type the commands, waiting at most `max_wait_s` over all of them; what is left after that is typed ahead."""
+        began = time.monotonic()
+        deadline = began + self._limits.max_wait_s
+        was_idle = True
+        for command in response.commands:
+            left_s = max(0.0, deadline - time.monotonic())
+            was_idle &= await self._terminal.send_keys(
+                command.keystrokes, max_wait_s=min(command.duration_s, left_s)
+            )
+        if response.errors:
+            screen = ""
+            reply = (self._cut() if was_cut else None) or self._wording.explain_errors(
+                response.errors, response.warnings
+            )
+        else:
+            screen = self._limited(await self._observer.look())
+            reply = (
+                self._wording.confirm_completion(screen)
+                if response.task_complete
+                else self._wording.mention_warnings(
+                    response.warnings, screen, limit_bytes=self._limits.output_limit_bytes
+                )
+            )
+        self._record.terminal_s += time.monotonic() - began
+        return _Seen(reply, screen, self._now(), not was_idle)
+
+    def _note(
+        self,
+        call: ModelCall,
+        text: str,
+        response: Response,
+        seen: _Seen,
+        times_s: tuple[float, float],
+        *,
+        is_last: bool,
+    ) -> None:
+        self._record.turns.append(
+            Turn(
+                index=len(self._record.turns),
                 model_call_id=call.model_call_id,
                 response=text,
                 commands=tuple((command.keystrokes, command.duration_s) for command in response.commands),
                 is_parse_error=bool(response.errors),
                 is_completion_claim=response.task_complete,
-                observation="" if done else reply,
-                screen=observation,
-                started_s=began - start,
-                generated_s=generated - start,
-                ended_s=acted - start,
+                observation="" if is_last else seen.reply,
+                screen=seen.screen,
+                started_s=times_s[0],
+                generated_s=times_s[1],
+                ended_s=seen.at_s,
+                repairs=response.repairs,
+                is_wait_expired=seen.is_wait_expired,
             )
         )
-        if confirmed:
-            return StopReason.COMPLETED
-        closed = (
-            bool(len(call.completion_token_ids)) and int(call.completion_token_ids[-1]) == tokenizer.im_end
-        )
-        context = tokenizer.reply(reply, closed=closed)
-        prompt = np.concatenate([prompt, call.completion_token_ids, context]).astype(np.int32)
-    return StopReason.MAX_TURNS
 
+    def _limited(self, text: str) -> str:
+        return self._wording.limit_output(text, limit_bytes=self._limits.output_limit_bytes)
 
-async def _call_model(
-    record: AgentRecord,
-    *,
-    prompt: np.ndarray,
-    trial_id: str,
-    index: int,
-    generate: Generate,
-    sampling: SamplingParams,
-) -> ModelCall:
-    parent = record.calls[-1] if record.calls else None
-    # The last sampled token of the parent was never forwarded there, so its row is the first one asked for here.
-    start = 0 if parent is None else len(parent.prompt_token_ids) + len(parent.completion_token_ids) - 1
-    call_id = f"{trial_id}/{index}"
-    record.pending_call_id, record.pending_since = call_id, time.monotonic()
-    answer = await generate(
-        prompt, sampling=sampling, request_id=call_id, session_id=trial_id, routed_experts_start=start
-    )
-    record.pending_call_id = record.pending_since = None
-    if answer.finish_reason == "abort":
-        raise GenerationAborted(f"call {call_id} was aborted after {len(answer.output_ids)} tokens")
-    record.cached_tokens += answer.cached_tokens
-    call = ModelCall(
-        model_call_id=call_id,
-        rollout_id=trial_id,
-        parent_call_id=parent.model_call_id if parent else None,
-        prompt_token_ids=prompt,
-        completion_token_ids=answer.output_ids,
-        logprobs=answer.output_logprobs,
-        finish_reason=answer.finish_reason,
-        weight_version=answer.weight_version,
-        output_versions=answer.output_versions,
-        routed_experts=answer.routed_experts,
-        routed_experts_start=answer.routed_experts_start,
-    )
-    record.calls.append(call)
-    return call
-
-
-async def _act(response: Response, *, terminal: Terminal, limits: AgentLimits) -> str:
-    """Type the commands, waiting at most `max_wait_s` over all of them; what is left after that is typed ahead."""
-    deadline = time.monotonic() + limits.max_wait_s
-    for command in response.commands:
-        left_s = max(0.0, deadline - time.monotonic())
-        await terminal.send_keys(command.keystrokes, max_wait_s=min(command.duration_s, left_s))
-    if response.errors:
-        return ""
-    return limit_output(await terminal.incremental(), limit_bytes=limits.output_limit_bytes)
-
-
-def _reply(response: Response, observation: str, wording: Wording) -> str:
-    if response.errors:
-        return wording.explain_errors(response.errors)
-    if response.task_complete:
-        return wording.confirm_completion(observation)
-    return observation
+    def _now(self) -> float:
+        return time.monotonic() - self._start

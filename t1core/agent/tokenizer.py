@@ -77,6 +77,14 @@ class ChatTokenizer:
         """The prompt of the first turn."""
         return np.concatenate([self.message("user", text), self.generation_prompt()])
 
+    def resumed_prompt(self, before: str, summary: np.ndarray, after: str) -> np.ndarray:
+        """A first prompt with sampled ids inside it: they stay as they were sampled, less the specials among them."""
+        specials = (self.im_start, self.im_end, self.end_of_text)
+        kept = summary[~np.isin(summary, specials)]
+        head = np.concatenate([[self.im_start], self.encode("user\n" + before)])
+        tail = np.concatenate([self.encode(after), [self.im_end], self._newline, self.generation_prompt()])
+        return np.concatenate([head, kept, tail]).astype(np.int32)
+
     def reply(self, text: str, *, closed: bool) -> np.ndarray:
         """What follows a completion: the end of the assistant's message unless it sampled one itself, then the next
         user message and the generation prompt."""

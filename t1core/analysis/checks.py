@@ -10,7 +10,7 @@ from t1core.analysis.critic import explained_variance
 from t1core.analysis.heldout import heldout_gain
 from t1core.analysis.learning import quarter_gain
 
-_FATES = ("accepted", "surplus", "quarantined", "cut", "failed")
+_FATES = ("accepted", "surplus", "quarantined", "empty", "cut", "failed")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from t1core.agent.prompt import WORDINGS
+from t1core.agent.choose import wording_of
 from t1core.agent.tokenizer import train_tokenizer
 from t1core.campaign.asset import Assets, cache_root
 from t1core.campaign.asset_key import CAMPAIGN, POLICY, POOL, asset_key, weights_key
@@ -124,7 +124,9 @@ def prepare_actor(config: CampaignConfig, *, say: Say) -> Path:
         from t1core.campaign.warm_start import supervised_start
 
         texts = demonstration_texts(
-            seed=recipe.warm_start.seed, count=_TOKENIZER_TEXTS, wording=WORDINGS[recipe.agent.prompt]
+            seed=recipe.warm_start.seed,
+            count=_TOKENIZER_TEXTS,
+            wording=wording_of(recipe.agent.prompt, protocol="json"),
         )
         train_tokenizer(texts, directory, vocab_size=recipe.model.vocab_size)
         supervised_start(recipe, directory, say=say)

@@ -14,11 +14,13 @@ from pathlib import Path
 
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.asset import Assets
-from t1core.campaign.preflight import check_machine, check_plan
-from t1core.cluster import guarded, start_crew
+from t1core.campaign.preflight import check_budgets, check_machine, check_plan
+from t1core.cluster import PartLost, guarded, start_crew
 from t1core.config import CampaignConfig
 from t1core.controller import Campaign, run_loop
 from t1core.records import Boundary, Failure
+from t1core.rollout.engine import EngineDead
+from t1core.routing import MissingRoutes
 from t1core.store import DiskFull, Run, RunState, collect_provenance
 from t1core.tasks.pool import Pool
 
@@ -48,6 +50,7 @@ def run_campaign(
     check_machine(config)
     pool = Pool.open(assets.pool)
     check_plan(config, pool, say=say)
+    check_budgets(config, pool, actor=assets.actor, say=say)
     run = Run.create(
         config.run_root,
         campaign=config.name,
@@ -69,7 +72,7 @@ def run_campaign(
         except BaseException as error:
             cause = _first_cause(error)
             told = _in_words(cause)
-            failure = Failure(Boundary.OURS, type(cause).__name__, told[:2000])
+            failure = Failure(boundary_of(cause), type(cause).__name__, told[:2000])
             with contextlib.suppress(DiskFull):  # said in the status; must not hide the cause
                 run.close(RunState.FAILED, error=told, failure=failure)
             log(f"failed: {told}")
@@ -146,6 +149,14 @@ def _log(run: Run, say: Say) -> Iterator[Say]:
                 say(line)
 
         yield log
+
+
+def boundary_of(error: BaseException) -> Boundary:
+    """Where what ended a campaign is filed: a lost process under what it held, routes that are missing or short under
+    the engine that owed them."""
+    if isinstance(error, PartLost):
+        return error.boundary
+    return Boundary.ENGINE if isinstance(error, MissingRoutes | EngineDead) else Boundary.OURS
 
 
 def _in_words(error: BaseException) -> str:

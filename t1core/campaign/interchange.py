@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,7 +17,7 @@ from t1core.exchange import (
     trajectory_to_atif,
 )
 from t1core.records import Batch, ModelCall, RowStatus, Turn
-from t1core.store import Run
+from t1core.store import Run, write_harbor_trial
 from t1core.store.token_file import write_tokens
 from t1core.tito import assemble, audit
 
@@ -42,6 +43,17 @@ def export_trial(run: Run, trial_id: str, *, form: str) -> str:
     if not rows:
         raise ValueError(f"trial {trial_id} was not trained, so it has no rows; export it as atif-v1.8")
     return _as_json([row_to_sample(row) if form == "slime" else row_to_agent_loop(row) for row in rows])
+
+
+def export_harbor_trial(run: Run, trial_id: str, directory: Path) -> Path:
+    """A stored trial as a trial directory of Harbor's, ended when its run last wrote."""
+    try:
+        stored = run.trajectory(trial_id)
+    except KeyError as error:
+        raise ValueError(error.args[0]) from None
+    document = json.loads(export_trial(run, trial_id, form="atif-v1.8"))
+    ended_at = datetime.fromtimestamp(run.status().heartbeat, UTC)
+    return write_harbor_trial(directory, stored=stored, trajectory=document, ended_at=ended_at)
 
 
 def ingest_lines(

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import psutil
 
+from t1core.agent.choose import wording_of
+from t1core.agent.tokenizer import ChatTokenizer
+from t1core.cluster.agent_limits import agent_limits
 from t1core.config import CampaignConfig
 from t1core.controller.evaluate import SPLITS
 from t1core.sandbox.doctor import probe
@@ -62,3 +65,56 @@ def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None]
     for split in SPLITS:
         if split not in pool.splits:
             say(f"pool {pool.directory} has no split {split!r}: it is not evaluated")
+
+
+def check_budgets(
+    config: CampaignConfig, pool: Pool, *, actor: Path, say: Callable[[str], None] = print
+) -> None:
+    """Check the context budget with the model's tokenizer and hold it, and the caps on time, against every task.
+
+    Raises ValueError for a budget that does not add up, or one that no task fits. What some tasks lose is said: prompts
+    that are too long from the start, and time that a cap takes from what they ask for.
+    """
+    agent = config.agent
+    tokenizer = ChatTokenizer.load(actor)
+    wording = wording_of(agent.prompt, protocol=agent.protocol)
+    limits = agent_limits(agent, tokenizer=tokenizer, wording=wording)
+    if limits.summary is not None:
+        say(
+            f"context: prompts of up to {limits.summary.trigger} tokens, then a summary of up to "
+            f"{limits.summary.summary} (asked for in {limits.summary.request}), in a window of {limits.context_tokens}"
+        )
+    tasks = [task for split in ("train", *SPLITS) if split in pool.splits for task in pool.tasks(split)]
+    lengths = [len(tokenizer.first_prompt(wording.first_prompt(task.instruction, ""))) for task in tasks]
+    too_long = [
+        task.task_id for task, length in zip(tasks, lengths, strict=True) if length > limits.max_prompt_tokens
+    ]
+    if tasks and len(too_long) == len(tasks):
+        raise ValueError(
+            f"agent.context_tokens={agent.context_tokens} allows prompts of {limits.max_prompt_tokens} tokens, and the "
+            f"first prompts of pool {pool.directory} have {min(lengths)} and more: no task fits; raise it"
+        )
+    if too_long:
+        say(
+            f"{len(too_long)} of {len(tasks)} tasks have a first prompt above {limits.max_prompt_tokens} tokens and "
+            f"end before their first turn: {_some(too_long)}"
+        )
+    for what, setting, cap_s, asked in (
+        ("agent", "agent.agent_timeout_s", agent.agent_timeout_s, [task.agent_timeout_s for task in tasks]),
+        (
+            "verifier",
+            "rollout.verifier_timeout_s",
+            config.rollout.verifier_timeout_s,
+            [task.verifier_timeout_s for task in tasks],
+        ),
+    ):
+        capped = [seconds for seconds in asked if seconds is not None and seconds > cap_s]
+        if capped:
+            say(
+                f"{len(capped)} of {len(tasks)} tasks ask for more {what} time ({min(capped):g} to {max(capped):g} s) "
+                f"than {setting}={cap_s:g} allows: they get {cap_s:g} s"
+            )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

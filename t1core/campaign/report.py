@@ -1,11 +1,12 @@
 """A run as plain text: its trials, one trial turn by turn, and the audit of its trained tokens against its calls."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pandas as pd
 
 from t1core.records import PrefixRelation
-from t1core.store import Run
+from t1core.store import Run, StoredTrial, is_harbor_trial, read_harbor_trial
 from t1core.tito import Audit, audit
 from t1core.tito.stored import audit_step
 
@@ -25,17 +26,42 @@ def trial_lines(run: Run, *, only_failed: bool) -> Iterator[str]:
     yield trials[columns].to_string(index=False, na_rep="-", max_colwidth=60)
 
 
-def show_lines(run: Run, trial_id: str) -> Iterator[str]:
-    """All turns of a trial, its tests and why it ended. ValueError when the run has no such trial."""
+def stored_trial(path: Path, trial_id: str | None) -> StoredTrial:
+    """A trial of a run directory by its id, or the one that a trial directory of Harbor's is. ValueError for neither,
+    and for an id where it is missing, unknown or of no use."""
+    if is_harbor_trial(path):
+        if trial_id is not None:
+            raise ValueError(f"--trial {trial_id}: {path} is one trial of Harbor's already; leave it out")
+        return read_harbor_trial(path)
+    run = Run.open(path)
+    if trial_id is None:
+        raise ValueError(f"{path} is a run: name one of its trials with --trial, as `t1 trials` lists them")
+    return _trial(run, trial_id)
+
+
+def _trial(run: Run, trial_id: str) -> StoredTrial:
     try:
-        stored = run.trajectory(trial_id)
+        return run.trajectory(trial_id)
     except KeyError as error:
         raise ValueError(error.args[0]) from None
+
+
+def show_lines(run: Run, trial_id: str) -> Iterator[str]:
+    """All turns of a trial, its tests and why it ended. ValueError when the run has no such trial."""
+    stored = _trial(run, trial_id)
     trial = stored.trial
     yield f"{trial_id}: task {trial['task_id']}, {trial['kind']} step {trial['step']}, {trial['outcome']}"
     for turn in stored.turns.itertuples():
-        claims = " (claims completion)" if turn.is_completion_claim else ""
-        yield f"--- turn {turn.index}{' (parse error)' if turn.is_parse_error else claims}"
+        marks = {
+            "parse error": turn.is_parse_error,
+            "claims completion": turn.is_completion_claim,
+            "history summarised": turn.is_summary,
+            "summary lost": turn.is_summary_lost,
+            "a wait ran out": turn.is_wait_expired,
+            f"mended: {'; '.join(turn.repairs)}": len(turn.repairs),
+        }
+        told = ", ".join(mark for mark, holds in marks.items() if holds)
+        yield f"--- turn {turn.index}{f' ({told})' if told else ''}"
         yield _printable(turn.response)
         yield "--- terminal"
         yield _printable(turn.observation or turn.screen)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from t1core.agent.prompt import WORDINGS
+from t1core.agent.choose import wording_of
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.demonstrations import demonstration_batches
 from t1core.config import CampaignConfig
@@ -125,7 +125,7 @@ def _rank(rank: int, tree: dict, directory: str, port: int) -> None:
         seed=settings.seed,
         tokens=settings.supervised_tokens,
         tokenizer=ChatTokenizer.load(directory),
-        wording=WORDINGS[config.agent.prompt],
+        wording=wording_of(config.agent.prompt, protocol="json"),
         copying_steps=settings.copying_steps,
         first_turn_steps=settings.first_turn_steps,
         idle_from=max(0, settings.supervised_steps - settings.idle_steps),

@@ -22,7 +22,7 @@ from t1core.cluster.part import Part, Watchdog
 from t1core.cluster.session import placement, ray_session
 from t1core.config import CampaignConfig
 from t1core.model.shape import ModelShape
-from t1core.records import Batch
+from t1core.records import Batch, Boundary
 from t1core.rollout.trial import TrialResult, TrialSpec
 from t1core.sandbox.state import clear_abandoned
 from t1core.train.result import TrainResult
@@ -209,8 +209,9 @@ async def start_crew(
                 max_running=config.rollout.max_live_trials,
                 context=config.agent.context_tokens,
             ),
+            boundary=Boundary.ENGINE,
         )
-        host = Part("trial host 0", place(HostActor, train.num_ranks))
+        host = Part("trial host 0", place(HostActor, train.num_ranks), boundary=Boundary.SANDBOX)
         crew = Crew(config, trainers, engine, host)
         try:
             await _set_up(crew, config, shape=shape, actor_path=actor_path, critic_path=critic_path)

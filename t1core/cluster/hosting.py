@@ -7,9 +7,9 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
-from t1core.agent.context import AgentLimits
-from t1core.agent.prompt import WORDINGS
+from t1core.agent.choose import protocol_of, wording_of
 from t1core.agent.tokenizer import ChatTokenizer
+from t1core.cluster.agent_limits import agent_limits
 from t1core.cluster.deadlines import Deadlines
 from t1core.config import CampaignConfig
 from t1core.records import Generation
@@ -69,16 +69,8 @@ async def make_runner(
     config = CampaignConfig.model_validate(settings["config"])
     deadlines = Deadlines.of(config)
     agent = config.agent
-    limits = AgentLimits(
-        max_turns=agent.max_turns,
-        max_new_tokens=agent.max_new_tokens,
-        context_tokens=agent.context_tokens,
-        context_margin_tokens=agent.context_margin_tokens,
-        timeout_s=agent.agent_timeout_s,
-        max_wait_s=agent.max_wait_s,
-        output_limit_bytes=agent.output_limit_bytes,
-    )
     tokenizer = ChatTokenizer.load(settings["model_path"])
+    wording = wording_of(agent.prompt, protocol=agent.protocol)
     runtime = ensure_runtime()
     sandbox = BubblewrapSandbox()
     grader = Grader(runtime=runtime)
@@ -95,8 +87,10 @@ async def make_runner(
         abort_request=remote.abort_request,
         release_session=remote.release_session,
         tokenizer=tokenizer,
-        wording=WORDINGS[agent.prompt],
-        limits=limits,
+        protocol=protocol_of(agent.prompt, protocol=agent.protocol),
+        wording=wording,
+        limits=agent_limits(agent, tokenizer=tokenizer, wording=wording),
+        verifier_timeout_s=config.rollout.verifier_timeout_s,
         box_limits=BoxLimits(
             memory_mb=config.sandbox.memory_mb,
             storage_mb=config.sandbox.storage_mb,

@@ -9,16 +9,26 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError, RayTaskError, WorkerCrashedError
 
+from t1core.records import Boundary
+
 _log = logging.getLogger(__name__)
 _CHECK_S = 5.0  # a dead process is known at once; this only bounds the wait for one that is silent
 
 
-class PartDied(RuntimeError):
-    """A process of the campaign is gone: killed, crashed or out of memory."""
+class PartLost(RuntimeError):
+    """A process of the campaign can't be worked with; `boundary` is where that failure is filed."""
+
+    def __init__(self, message: str, *, boundary: Boundary = Boundary.OURS) -> None:
+        super().__init__(message)
+        self.boundary = boundary
 
 
-class PartSilent(RuntimeError):
-    """A process of the campaign did not answer within its deadline."""
+class PartDied(PartLost):
+    """It is gone: killed, crashed or out of memory."""
+
+
+class PartSilent(PartLost):
+    """It did not answer within its deadline."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +40,15 @@ class Progress:
 
 
 class Part:
-    """An actor with a name for people, such as `trainer rank 0` or `engine 0`."""
+    """An actor with a name for people, such as `trainer rank 0` or `engine 0`, and the boundary its loss is filed
+    under."""
 
-    def __init__(self, name: str, actor: ray.actor.ActorHandle) -> None:
+    def __init__(
+        self, name: str, actor: ray.actor.ActorHandle, *, boundary: Boundary = Boundary.OURS
+    ) -> None:
         self.name = name
         self.actor = actor
+        self.boundary = boundary
 
     async def call(self, method: str, *args: Any, deadline_s: float | None, **kwargs: Any) -> Any:
         """Call and await. `deadline_s` None is for bulk work, whose liveness the watchdog looks after.
@@ -54,20 +68,24 @@ class Part:
             cause.add_note(f"raised by {self.name} in {method}")
             raise cause from error
         except (ActorDiedError, RayActorError, WorkerCrashedError) as error:
-            raise PartDied(f"{self.name} died during {method}: {_gist(error)}") from None
+            raise PartDied(
+                f"{self.name} died during {method}: {_gist(error)}", boundary=self.boundary
+            ) from None
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise PartSilent(f"{self.name} did not answer {method} within {deadline_s:g} s") from None
+            raise PartSilent(
+                f"{self.name} did not answer {method} within {deadline_s:g} s", boundary=self.boundary
+            ) from None
 
     def pid(self) -> int:
         """Process id of the part. Raises PartDied when it is gone, PartSilent after a minute."""
         try:
             return ray.get(self.actor.pid.remote(), timeout=60)
         except GetTimeoutError:
-            raise PartSilent(f"{self.name} did not answer pid within 60 s") from None
+            raise PartSilent(f"{self.name} did not answer pid within 60 s", boundary=self.boundary) from None
         except RayActorError as error:
-            raise PartDied(f"{self.name} died: {_gist(error)}") from None
+            raise PartDied(f"{self.name} died: {_gist(error)}", boundary=self.boundary) from None
 
     def kill(self) -> None:
         """End the process at once."""
@@ -127,7 +145,10 @@ class Watchdog:
         if progress != last:
             self._seen[part.name] = (progress, now)
         elif progress.call is not None and now - since > self._progress_s:
-            raise PartSilent(f"{part.name} has not got on with {progress.call} for {now - since:.0f} s")
+            raise PartSilent(
+                f"{part.name} has not got on with {progress.call} for {now - since:.0f} s",
+                boundary=part.boundary,
+            )
 
 
 async def guarded(work: Any, watchdog: Watchdog) -> Any:

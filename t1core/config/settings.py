@@ -1,5 +1,6 @@
 """Every setting of a campaign, with its meaning. slime's names where the concept is the same."""
 
+import math
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -70,8 +71,11 @@ class TaskSettings(Settings):
 
 
 class AgentSettings(Settings):
-    prompt: Literal["compact", "full"] = "compact"
-    """Wording of the first prompt: `compact` for the nano model, `full` explains the protocol to a general model."""
+    prompt: Literal["compact", "full", "terminus2"] = "compact"
+    """Wording: `compact` for the nano model, `full` explains the protocol to a general model, `terminus2` is Harbor's
+    own, read from the installed `harbor` package."""
+    protocol: Literal["json", "xml"] = "json"
+    """Form of an answer, as Terminus-2 has it. The nano model speaks JSON."""
     max_turns: int = Field(8, ge=1)
     """Model calls a trial at most."""
     max_new_tokens: int = Field(160, ge=8)
@@ -80,8 +84,16 @@ class AgentSettings(Settings):
     """Window: prompt plus completion of any call stays within it."""
     context_margin_tokens: int = Field(16, ge=0)
     """Kept free beside `max_new_tokens` when the budget is checked."""
+    max_sampled_tokens: int = Field(0, ge=0)
+    """Tokens a whole trial may sample, summaries included; 0: its turns alone bound them."""
+    summary_tokens: int = Field(0, ge=0)
+    """Tokens of a summary at most, sampled and trained like any turn, when the history has outgrown the window; 0:
+    such a trial ends instead."""
+    summarize_above_tokens: int = Field(0, ge=0)
+    """Longest prompt before the history is summarised; 0: the longest for which a summary still fits."""
     agent_timeout_s: float = Field(60.0, gt=0)
-    """Wall clock of one trial's agent loop."""
+    """Cap on the wall clock of one trial's agent loop. A task that asks for less (agent.timeout_sec) gets what it asks
+    for; one that asks for more gets this, which is said at start and counted (agent/capped_time_frac)."""
     max_wait_s: float = Field(2.0, gt=0)
     """Cap on the wait for one command batch, whatever duration the model asks for."""
     output_limit_bytes: int = Field(2_000, ge=200)
@@ -126,7 +138,9 @@ class RolloutSettings(Settings):
     temperature: float = 1.0
     """Sampling temperature in training; anything but 1 is refused, since the trainer scores that distribution."""
     trial_deadline_s: float = Field(600.0, gt=0)
-    """A whole trial, from opening its box to its grade; past it the trial counts as failed."""
+    """A whole trial, from its launch to its grade; past it the trial counts as failed. Must hold what is within it."""
+    verifier_timeout_s: float = Field(300.0, gt=0)
+    """Cap on a task's verifier.timeout_sec, which is said at start when a task asks for more."""
     max_retries: int = Field(1, ge=0)
     """Times a trial is launched again after a retryable infrastructure failure."""
 
@@ -303,9 +317,48 @@ class CampaignConfig(Settings):
                 f"max_new_tokens={agent.max_new_tokens} and context_margin_tokens={agent.context_margin_tokens}; "
                 "raise context_tokens or lower max_new_tokens"
             )
+        self._check_agent()
+        self._check_deadlines()
         if self.train.num_critic_only_steps >= self.num_steps:
             raise ValueError(
                 f"train.num_critic_only_steps={self.train.num_critic_only_steps} leaves no actor step in "
                 f"num_steps={self.num_steps}; lower the first or raise the second"
             )
         return self
+
+    def _check_agent(self) -> None:
+        agent = self.agent
+        if agent.summarize_above_tokens and not agent.summary_tokens:
+            raise ValueError(
+                f"agent.summarize_above_tokens={agent.summarize_above_tokens} has no effect with "
+                "agent.summary_tokens=0, which turns summaries off: set both or neither"
+            )
+        if agent.protocol == "xml" and not self.model.actor_path:
+            raise ValueError(
+                "agent.protocol=xml: the nano model learns JSON from its demonstrations; name a model that can do XML "
+                "with model.actor_path, or use agent.protocol=json"
+            )
+        if agent.protocol == "xml" and agent.prompt == "compact":
+            raise ValueError(
+                "agent.protocol=xml with agent.prompt=compact: the compact wording does not say what form is expected; "
+                "use agent.prompt=full or terminus2"
+            )
+
+    def _check_deadlines(self) -> None:
+        """A box outlives its agent and its verifier, each at its cap, however late its turn to be opened comes."""
+        rollout, sandbox = self.rollout, self.sandbox
+        parts = {
+            f"pacing ({rollout.max_live_trials} trials at sandbox.create_rate_per_s={sandbox.create_rate_per_s:g})": (
+                rollout.max_live_trials / sandbox.create_rate_per_s
+            ),
+            "opening (cluster.control_deadline_s)": self.cluster.control_deadline_s,
+            "agent.agent_timeout_s": self.agent.agent_timeout_s,
+            "rollout.verifier_timeout_s": rollout.verifier_timeout_s,
+        }
+        needed_s = sum(parts.values())
+        if needed_s > rollout.trial_deadline_s:
+            told = " + ".join(f"{name} {seconds:g}" for name, seconds in parts.items())
+            raise ValueError(
+                f"rollout.trial_deadline_s={rollout.trial_deadline_s:g} is shorter than what a trial may take: {told} "
+                f"= {needed_s:g} s; raise it to {math.ceil(needed_s)} or more, or lower one of these caps"
+            )

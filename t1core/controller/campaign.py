@@ -1,8 +1,9 @@
 """What the loop and the evaluation work on: one campaign's configuration, parts, run and pool."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from t1core.analysis.turn_growth import TurnGrowth
 from t1core.cluster import Crew
 from t1core.config import CampaignConfig
 from t1core.store import Run
@@ -23,3 +24,5 @@ class Campaign:
     is_evaluated: bool = True
     loop_started: float = 0.0
     evaluation_s: float = 0.0
+    steps: list[dict[str, float]] = field(default_factory=list)
+    growth: TurnGrowth | None = None

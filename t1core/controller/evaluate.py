@@ -38,7 +38,7 @@ async def evaluate(campaign: Campaign, *, step: int, when: str) -> None:
             cleanup_deadline_s=config.cluster.control_deadline_s,
         )
         trajectories += [item.trajectory for item in rollout.results()]
-        finished = [item.trajectory for item in (*rollout.accepted, *rollout.unusable)]
+        finished = [item.trajectory for item in (*rollout.accepted, *rollout.quarantined, *rollout.empty)]
         grades = [trajectory.grade for trajectory in finished if trajectory.grade is not None]
         if len(grades) != len(specs):
             failures = sorted({str(item.trajectory.failure) for item in rollout.failed})

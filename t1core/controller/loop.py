@@ -13,6 +13,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from t1core.analysis.turn_growth import turn_growth
 from t1core.controller.campaign import Campaign
 from t1core.controller.check import check_batch, expected_staleness, weight_version
 from t1core.controller.evaluate import evaluate
@@ -127,11 +128,24 @@ async def _record(
     metrics = measure_rollout(pending.rollout, pending.batch) | result.metrics
     metrics |= clock.metrics(await crew.cpu_s(), beside.rollout if beside else None)
     metrics |= {f"memory/{part}_mb": size for part, size in (await crew.memory_mb()).items()}
+    metrics |= _watch_turns(campaign, metrics)
     spans = [row.spans for item in pending.rollout.accepted for row in item.rows]
     run.record_tokens(pending.batch, per_token=result.per_token, spans=spans)
     run.record_metrics(metrics, step=pending.step)
     run.update_status(step=pending.step, phase=f"step {pending.step + 1} of {campaign.config.num_steps}")
     campaign.say(progress_line(campaign, pending.step, metrics))
+
+
+def _watch_turns(campaign: Campaign, metrics: dict[str, float]) -> dict[str, float]:
+    """Whether turns have grown, and why; a cause that was not named in the step before is said."""
+    campaign.steps.append(metrics)
+    before, growth = campaign.growth, turn_growth(campaign.steps)
+    campaign.growth = growth
+    if growth is None:
+        return {}
+    if before is None or before.cause is not growth.cause:
+        campaign.say(str(growth))
+    return {f"agent/turn_growth/{growth.cause}": growth.last - growth.first}
 
 
 def progress_line(campaign: Campaign, step: int, metrics: dict[str, float]) -> str:

@@ -12,9 +12,12 @@ import psutil
 
 from t1core.cluster import Publication
 from t1core.cluster.crew import CpuSeconds
+from t1core.controller.conduct import measure_conduct
 from t1core.records import Batch
 from t1core.rollout.skim import StepRollout
-from t1core.tito import audit
+from t1core.tito import UnresolvedRetry, audit
+
+UNRESOLVED = UnresolvedRetry.__name__
 
 
 class StepClock:
@@ -65,7 +68,7 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
     grades = [trajectory.grade for trajectory in accepted if trajectory.grade is not None]
     every = [item.trajectory for item in rollout.results()]
     rewards = np.array([grade.reward for grade in grades], dtype=np.float64)
-    turns = [turn for trajectory in accepted for turn in trajectory.turns]
+    turns = [turn for trajectory in accepted for turn in trajectory.turns if not turn.is_summary]
     sampled = [sum(len(call.completion_token_ids) for call in trajectory.calls) for trajectory in accepted]
     metrics: dict[str, float] = {
         "reward/mean": rewards.mean(),
@@ -76,10 +79,13 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
         "rollout/launched": rollout.launched,
         "rollout/accepted": len(rollout.accepted),
         "rollout/surplus": len(rollout.surplus),
-        "rollout/quarantined": len(rollout.unusable),
+        "rollout/quarantined": len(rollout.quarantined),
+        "rollout/empty": len(rollout.empty),
         "rollout/cut": len(rollout.cut),
         "rollout/failed": len(rollout.failed),
-        "rollout/turns_mean": np.mean([len(trajectory.turns) for trajectory in accepted]),
+        "rollout/retried": rollout.retried,
+        "rollout/unresolved": sum(t.failure is not None and t.failure.kind == UNRESOLVED for t in every),
+        "rollout/turns_mean": len(turns) / len(accepted),
         "rollout/response_tokens_mean": np.mean(sampled),
         "rollout/prompt_tokens_mean": (batch.num_tokens - sum(sampled)) / len(accepted),
         "rollout/parse_error_frac": np.mean([turn.is_parse_error for turn in turns]),
@@ -89,9 +95,13 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
             row.rollout_routed_experts is None for item in rollout.accepted for row in item.rows
         ),
     }
+    metrics |= measure_conduct(rollout.accepted)
     metrics |= _counts("reward/source", [t.grade.source for t in every if t.grade is not None])
     metrics |= _counts("rollout/stop", [t.stop_reason for t in every])
     metrics |= _counts("rollout/failure", [t.failure.boundary for t in every if t.failure is not None])
+    for outcome, items in rollout.by_outcome().items():
+        for family, count in sorted(Counter(item.trajectory.family for item in items).items()):
+            metrics[f"rollout/family/{family}/{outcome}"] = count
     for family, launched in sorted(Counter(t.family for t in every).items()):
         kept = [t.reward for t in accepted if t.family == family]
         metrics[f"rollout/family/{family}/launched"] = launched

@@ -131,7 +131,7 @@ ROLLOUT = (
         "trials",
         SUM,
         "trials launched this step",
-        "accepted + surplus + cut + failed + quarantined",
+        "accepted + surplus + cut + failed + quarantined + empty",
     ),
     Metric("rollout/accepted", "trials", SUM, "trials that make the training batch", "the batch size"),
     Metric(
@@ -148,6 +148,9 @@ ROLLOUT = (
     Metric(
         "rollout/quarantined", "trials", SUM, "graded trials held back as suspicious", "0, or few and read"
     ),
+    Metric("rollout/empty", "trials", SUM, "graded trials that sampled nothing", "0; else prompts do not fit"),
+    Metric("rollout/retried", "trials", SUM, "launches that repeat one which infrastructure broke", "0, or few"),
+    Metric("rollout/unresolved", "trials", SUM, "failed trials whose calls' order could not be resolved", "0"),
     Metric("rollout/turns_mean", "turns", MEAN, "turns of an accepted trial", "depends on the tasks"),
     Metric(
         "rollout/response_tokens_mean", "tokens", MEAN, "sampled tokens of an accepted trial", "no runaway"
@@ -187,7 +190,51 @@ ROLLOUT = (
         "accepted trials of one family",
         "same share as launched",
     ),
+    *(
+        Metric(f"rollout/family/<family>/{outcome}", "trials", SUM, f"{outcome} trials of one family", "spread evenly")
+        for outcome in ("surplus", "quarantined", "empty", "cut", "failed")
+    ),
     Metric("rollout/family/<family>/reward_mean", "reward", MEAN, "mean reward of one family", "rises"),
+)
+
+AGENT = (
+    Metric("agent/summaries", "calls", SUM, "histories summarised in accepted trials", "0, or few"),
+    Metric(
+        "agent/summary_success_frac", "fraction", MEAN, "summaries that could be used", "above 0.9"
+    ),
+    Metric("agent/lost_summary_frac", "fraction", MEAN, "accepted trials that lost a summary", "0"),
+    Metric(
+        "agent/repeated_command_frac",
+        "fraction",
+        MEAN,
+        "turns with commands that typed what an earlier turn of the trial had typed",
+        "low; a rise with turns is work done again",
+    ),
+    Metric(
+        "agent/wait_expired_frac", "fraction", MEAN, "turns with commands whose wait ran out", "low, if tasks are quick"
+    ),
+    Metric("agent/no_command_frac", "fraction", MEAN, "turns that typed nothing", "the completion's confirmation"),
+    Metric("agent/repaired_frac", "fraction", MEAN, "turns whose answer had to be mended to be used", "falls"),
+    Metric("agent/timeout_frac", "fraction", MEAN, "accepted trials whose time ran out", "near 0"),
+    Metric(
+        "agent/capped_time_frac", "fraction", MEAN, "accepted trials given less time than their task asks for", "known"
+    ),
+    Metric("agent/tests_passed_mean", "tests", MEAN, "tests passed by an accepted trial", "rises"),
+    Metric(
+        "agent/tests_per_extra_turn",
+        "tests/turn",
+        SAME,
+        "slope of tests passed on turns, within families of the step",
+        "not below 0",
+    ),
+    Metric(
+        "agent/turn_growth/<cause>",
+        "turns",
+        SAME,
+        "turns gained since the first steps, under their likely cause; absent while they have not grown",
+        "absent, or useful_work",
+        choices=("context_loss", "farming", "useful_work"),
+    ),
 )
 
 FIDELITY = (
@@ -265,6 +312,7 @@ CATALOGUE: tuple[Metric, ...] = (
     *TRAIN,
     *REWARD,
     *ROLLOUT,
+    *AGENT,
     *FIDELITY,
     *TIME,
     *CPU,

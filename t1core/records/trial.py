@@ -46,7 +46,8 @@ class Turn:
     """One turn as a reader sees it: what the model said, what was typed, what the terminal showed.
 
     `observation` is the text given to the model after this turn ("" after the last). Times are seconds since the
-    trial's start.
+    trial's start. A summarising turn has no commands; its response is the summary, its observation the prompt that
+    goes on from it, and it is no parse error.
     """
 
     index: int
@@ -60,6 +61,10 @@ class Turn:
     started_s: float
     generated_s: float
     ended_s: float
+    repairs: tuple[str, ...] = ()  # how a near-valid answer was mended
+    is_wait_expired: bool = False  # a command was still running when the wait for it was over
+    is_summary: bool = False  # the history was summarised here, and a new stream of tokens begins
+    is_summary_lost: bool = False  # and the summary could not be used
 
 
 @dataclass(frozen=True)

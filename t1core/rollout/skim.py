@@ -3,7 +3,18 @@
     specs --launch (max_live at a time)--> live trials --finish--> accepted | failed (retried within limits) | surplus
                                                      `--accept reached--> tail: cut now, or wait and leave out
 
-Every launch ends in exactly one of accepted, cut, failed and surplus; the sum is asserted.
+Every launch ends in exactly one of these; the sum is asserted, and each is counted by family:
+- accepted: in the batch.
+- surplus: graded after the batch was full; left out by its finishing time alone.
+- cut: cancelled as the step's tail.
+- quarantined: graded, and suspicious. Left out and listed: neither its reward nor a 0 is learnt from.
+- empty: graded, but its first prompt did not fit or nothing was sampled. There is no token to learn from.
+- failed: something other than the model broke. It has no reward and is never scored 0. An engine, a sandbox or a
+  verifier that broke is tried again, at most `max_retries` times under a new id, each launch counted; a bad task, a
+  fault of ours, or calls whose order could not be resolved are not.
+Another task's trial takes the place of each that is left out, as far as the step's surplus of launches goes. Missing or
+short routes are none of these: they end the step, since leaving the trial out would let only those pass that were
+captured well.
 """
 
 import asyncio
@@ -26,25 +37,31 @@ class StepRollout:
     launched: int = 0
     accepted: list[TrialResult] = field(default_factory=list)
     surplus: list[TrialResult] = field(default_factory=list)  # finished after the batch was full
-    unusable: list[TrialResult] = field(default_factory=list)  # quarantined, or graded without a row
+    quarantined: list[TrialResult] = field(default_factory=list)
+    empty: list[TrialResult] = field(default_factory=list)  # graded without a row
     cut: list[TrialResult] = field(default_factory=list)
     failed: list[TrialResult] = field(default_factory=list)
+    retried: int = 0  # launches among them that repeat a failed one
     rollout_s: float = 0.0
 
-    def outcomes(self) -> dict[str, str]:
-        """What became of each launched trial, by id: accepted, surplus, quarantined, cut or failed."""
-        kinds = {
+    def by_outcome(self) -> dict[str, list[TrialResult]]:
+        """The launched trials, each once, by what became of them."""
+        return {
             "accepted": self.accepted,
             "surplus": self.surplus,
-            "quarantined": self.unusable,
+            "quarantined": self.quarantined,
+            "empty": self.empty,
             "cut": self.cut,
             "failed": self.failed,
         }
-        return {item.trajectory.trial_id: kind for kind, items in kinds.items() for item in items}
+
+    def outcomes(self) -> dict[str, str]:
+        """What became of each launched trial, by id."""
+        return {item.trajectory.trial_id: kind for kind, items in self.by_outcome().items() for item in items}
 
     def results(self) -> list[TrialResult]:
         """Every launched trial once."""
-        return [*self.accepted, *self.surplus, *self.unusable, *self.cut, *self.failed]
+        return [item for items in self.by_outcome().values() for item in items]
 
 
 async def skim(
@@ -74,6 +91,7 @@ async def skim(
                 spec = waiting.popleft()
                 live[asyncio.ensure_future(launch(spec))] = spec
                 rollout.launched += 1
+                rollout.retried += spec.attempt > 0
             done, _ = await asyncio.wait(live, return_when=asyncio.FIRST_COMPLETED)
             for future in sorted(done, key=lambda item: live[item].trial_id):
                 spec = live.pop(future)
@@ -128,8 +146,10 @@ def _sort(rollout: StepRollout, result: TrialResult, accept: int) -> bool:
     elif trajectory.failure is not None:
         rollout.failed.append(result)
         return trajectory.failure.retryable
-    elif not result.rows or (trajectory.grade is not None and trajectory.grade.quarantined):
-        rollout.unusable.append(result)
+    elif trajectory.grade is not None and trajectory.grade.quarantined:
+        rollout.quarantined.append(result)
+    elif not result.rows:
+        rollout.empty.append(result)
     elif len(rollout.accepted) < accept:
         rollout.accepted.append(result)
     else:

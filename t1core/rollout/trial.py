@@ -10,22 +10,25 @@ dropping the trial would condition the batch on capture having worked.
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import resource
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from t1core.agent.context import AgentLimits
+from t1core.agent.context import AgentLimits, agent_time_s
 from t1core.agent.loop import AgentRecord, Generate, GenerationAborted, GenerationStalled, run_agent
 from t1core.agent.prompt import Wording
+from t1core.agent.protocol import Protocol
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.records import (
     Boundary,
     Failure,
     Grade,
+    PrefixRelation,
     RowStatus,
     SamplingParams,
     StopReason,
@@ -44,10 +47,12 @@ from t1core.sandbox.sandbox import (
     Sandbox,
     SandboxUnavailable,
 )
-from t1core.tito import assemble
+from t1core.tito import UnresolvedRetry, assemble
 from t1core.verifier.grader import Grader
 
 _log = logging.getLogger(__name__)
+# What breaks here may hold the next time, and says nothing about the model.
+INFRASTRUCTURE = (Boundary.ENGINE, Boundary.SANDBOX, Boundary.VERIFIER)
 
 
 class Ungraded(RuntimeError):
@@ -76,8 +81,8 @@ class TrialResult:
 
     trajectory: Trajectory
     rows: tuple[TrainingRow, ...]
-    num_repairs: int = 0
     cached_tokens: int = 0
+    is_time_capped: bool = False  # the task asks for more time than the operator allows
 
 
 @dataclass(frozen=True)
@@ -110,8 +115,10 @@ class TrialRunner:
         abort_request: Callable[[str], Awaitable[bool]],
         release_session: Callable[[str], Awaitable[None]],
         tokenizer: ChatTokenizer,
+        protocol: Protocol,
         wording: Wording,
         limits: AgentLimits,
+        verifier_timeout_s: float,
         box_limits: BoxLimits,
         reward: RewardRule,
         pacer: Pacer,
@@ -119,15 +126,18 @@ class TrialRunner:
         deadline_s: float,
         control_deadline_s: float,
     ) -> None:
-        """`deadline_s` bounds a trial from its arrival to its rows, `control_deadline_s` each part of its clean-up."""
+        """`limits.timeout_s` and `verifier_timeout_s` cap what a task asks for. `deadline_s` bounds a trial from its
+        arrival to its rows, `control_deadline_s` each part of its clean-up."""
         self._sandbox = sandbox
         self._grader = grader
         self._generate = generate
         self._abort_request = abort_request
         self._release_session = release_session
         self._tokenizer = tokenizer
+        self._protocol = protocol
         self._wording = wording
         self._limits = limits
+        self._verifier_timeout_s = verifier_timeout_s
         self._box_limits = box_limits
         self._reward = reward
         self._pacer = pacer
@@ -180,6 +190,9 @@ class TrialRunner:
 
     async def _work(self, trial: "_Trial") -> tuple[TrainingRow, ...]:
         spec = trial.spec
+        limits = self._limits_of(spec.task)
+        trial.agent_budget_s = limits.timeout_s
+        trial.is_time_capped = limits.timeout_s < (spec.task.agent_timeout_s or 0.0)
         await self._pacer.take()
         with trial.timed("open", Boundary.SANDBOX):
             trial.box = await self._sandbox.open(self._box_spec(spec))
@@ -192,10 +205,11 @@ class TrialRunner:
                 terminal=terminal,
                 generate=self._generate,
                 tokenizer=self._tokenizer,
+                protocol=self._protocol,
                 wording=self._wording,
-                limits=self._limits,
+                limits=limits,
                 sampling=SamplingParams(
-                    max_new_tokens=self._limits.max_new_tokens,
+                    max_new_tokens=limits.max_new_tokens,
                     temperature=spec.temperature,
                     stop_token_ids=self._tokenizer.stop_token_ids,
                     sampling_seed=spec.sampling_seed,
@@ -230,6 +244,11 @@ class TrialRunner:
                 "trial %s: %s failed: %s: %s", trial.spec.trial_id, what, type(error).__name__, error
             )
 
+    def _limits_of(self, task: Task) -> AgentLimits:
+        return replace(
+            self._limits, timeout_s=agent_time_s(asked_s=task.agent_timeout_s, cap_s=self._limits.timeout_s)
+        )
+
     def _box_spec(self, spec: TrialSpec) -> BoxSpec:
         return BoxSpec(
             box_id=spec.trial_id.replace("/", "_"),
@@ -240,6 +259,7 @@ class TrialRunner:
         )
 
     async def _grade(self, task: Task, box: Box) -> Grade:
+        task = replace(task, verifier_timeout_s=min(task.verifier_timeout_s, self._verifier_timeout_s))
         layer = await box.snapshot()
         try:
             with tempfile.TemporaryDirectory(prefix="t1-grade-") as attempt:
@@ -265,6 +285,7 @@ class TrialRunner:
             reward=grade.reward,
             status=RowStatus.COMPLETED if finished else RowStatus.TRUNCATED,
         )
+        _check_relations(trial.record, rows)
         for row in rows:
             if row.rollout_routed_experts is None:
                 raise MissingRoutes(f"trial {trial.spec.trial_id}: the engine returned no routes")
@@ -275,6 +296,16 @@ class TrialRunner:
             except ValueError as error:
                 raise MissingRoutes(f"trial {trial.spec.trial_id}: {error}") from error
         return rows
+
+
+def _check_relations(record: AgentRecord, rows: tuple[TrainingRow, ...]) -> None:
+    """Our own history is ids: a stream is extended strictly, and a new one begins after a summary and nowhere else."""
+    summaries = [turn.model_call_id for turn in record.turns if turn.is_summary]
+    calls = [call.model_call_id for call in record.calls if len(call.completion_token_ids)]
+    begins = {after for before, after in itertools.pairwise(calls) if before in summaries}
+    found = {span.model_call_id: span.relation for row in rows for span in row.spans}
+    expected = {call: PrefixRelation.SPLIT if call in begins else PrefixRelation.STRICT for call in calls}
+    assert found == expected, f"boundaries are {found}, expected {expected}"
 
 
 class _Trial:
@@ -289,6 +320,8 @@ class _Trial:
         self.timings_s: dict[str, float] = {}
         self.boundary = Boundary.OURS
         self.phase = "queue"
+        self.agent_budget_s = 0.0
+        self.is_time_capped = False
         self._started = time.monotonic()
 
     @contextlib.contextmanager
@@ -302,7 +335,8 @@ class _Trial:
 
     def fail(self, error: Exception) -> None:
         boundary = self._boundary_of(error)
-        retryable = boundary in (Boundary.ENGINE, Boundary.SANDBOX, Boundary.VERIFIER)
+        # A refusal would be repeated word for word.
+        retryable = boundary in INFRASTRUCTURE and not isinstance(error, EngineRefused)
         self.failure = Failure(boundary, type(error).__name__, str(error)[:2000], retryable)
         self.record.stop_reason = StopReason.FAILED
 
@@ -310,10 +344,14 @@ class _Trial:
         """By the error where its type tells, else by the phase it broke in."""
         if isinstance(error, EngineDead | EngineRefused | GenerationAborted | GenerationStalled):
             return Boundary.ENGINE
+        if isinstance(error, SandboxUnavailable) and self.phase == "grade":
+            return Boundary.VERIFIER  # the grader's own namespaces
         if isinstance(error, SandboxUnavailable | BoxDied | BoxTimeout):
             return Boundary.SANDBOX
         if isinstance(error, TrialOverdue) and self.record.pending_call_id is not None:
             return Boundary.ENGINE
+        if isinstance(error, UnresolvedRetry):
+            return Boundary.AGENT
         if isinstance(error, ValueError) and self.phase in ("open", "grade"):
             return Boundary.TASK  # an environment that cannot be honoured, or no tests
         return self.boundary
@@ -329,6 +367,7 @@ class _Trial:
         timings = self.timings_s | {
             "generate": record.generate_s,
             "terminal": record.terminal_s,
+            "agent_budget": self.agent_budget_s,
             "total": time.monotonic() - self._started,
         }
         trajectory = Trajectory(
@@ -346,7 +385,7 @@ class _Trial:
             timings_s=timings,
             cpu_s={"grade": self.grade.cpu_s if self.grade else 0.0},
         )
-        return TrialResult(trajectory, rows, record.num_repairs, record.cached_tokens)
+        return TrialResult(trajectory, rows, record.cached_tokens, self.is_time_capped)
 
 
 def host_cpu_s() -> tuple[float, float]:

@@ -255,6 +255,11 @@ class BubblewrapTerminal:
         (text,) = await self._channel.ask("screen")
         return text.decode(errors="replace").rstrip()
 
+    async def capture(self, *, is_whole: bool) -> str:
+        """See `Terminal.capture`."""
+        (text,) = await self._channel.ask("capture", b"%d" % is_whole)
+        return text.decode(errors="replace")
+
     async def incremental(self) -> str:
         """See `Terminal.incremental`."""
         is_new, text = await self._channel.ask("new")

@@ -98,6 +98,10 @@ class Terminal(Protocol):
         """The visible pane, trailing blank lines removed."""
         ...
 
+    async def capture(self, *, is_whole: bool) -> str:
+        """The pane as tmux prints it, blank rows included: its whole buffer, or what is visible."""
+        ...
+
     async def incremental(self) -> str:
         """The observation of a turn: what is new since the last call, or the screen when that cannot be
         told."""

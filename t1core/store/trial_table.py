@@ -28,6 +28,10 @@ _TURN = pa.struct(
         ("started_s", pa.float64()),
         ("generated_s", pa.float64()),
         ("ended_s", pa.float64()),
+        ("repairs", pa.list_(pa.string())),
+        ("is_wait_expired", pa.bool_()),
+        ("is_summary", pa.bool_()),
+        ("is_summary_lost", pa.bool_()),
     ]
 )
 _CALL = pa.struct(
@@ -50,6 +54,8 @@ _TEST = pa.struct(
     [("name", pa.string()), ("status", pa.string()), ("duration_s", pa.float64()), ("message", pa.string())]
 )
 _NESTED = ("turns", "calls", "tests")
+# What a turn stored before these columns existed has in them.
+_TURN_DEFAULTS = {"repairs": [], "is_wait_expired": False, "is_summary": False, "is_summary_lost": False}
 _SCHEMA = pa.schema(
     [
         ("trial_id", pa.string()),
@@ -109,7 +115,7 @@ class StoredCall:
     routes_digest: str | None
 
 
-OUTCOMES = ("accepted", "surplus", "quarantined", "cut", "failed")
+OUTCOMES = ("accepted", "surplus", "quarantined", "empty", "cut", "failed")
 
 
 def trial_outcome(trajectory: Trajectory) -> str:
@@ -158,7 +164,8 @@ def read_nested(paths: Sequence[Path], part: str, *, trial_id: str) -> list[dict
     for path in paths:
         table = _read(path, ["trial_id", part], filters=[("trial_id", "=", trial_id)])
         if table.num_rows:
-            return table.column(part)[0].as_py() or []
+            rows = table.column(part)[0].as_py() or []
+            return [_TURN_DEFAULTS | row for row in rows] if part == "turns" else rows
     raise KeyError(f"no trial {trial_id!r} in this run; run.trials() lists them")
 
 
@@ -226,7 +233,7 @@ def _row(trajectory: Trajectory, kind: str, outcomes: Mapping[str, str]) -> dict
         "grade_cpu_s": grade.cpu_s if grade else None,
         "ctrf_version": grade.ctrf_version if grade else None,
         "grader_output": _text(grade.stdout_tail) if grade else None,
-        "num_turns": len(trajectory.turns),
+        "num_turns": sum(not turn.is_summary for turn in trajectory.turns),
         "num_parse_errors": sum(turn.is_parse_error for turn in trajectory.turns),
         "sampled_tokens": sum(len(call.completion_token_ids) for call in calls),
         "context_tokens": len(last.prompt_token_ids) + len(last.completion_token_ids) if last else 0,
@@ -253,6 +260,10 @@ def _turn(turn: Turn) -> dict[str, Any]:
         "started_s": turn.started_s,
         "generated_s": turn.generated_s,
         "ended_s": turn.ended_s,
+        "repairs": list(turn.repairs),
+        "is_wait_expired": turn.is_wait_expired,
+        "is_summary": turn.is_summary,
+        "is_summary_lost": turn.is_summary_lost,
     }
 
 

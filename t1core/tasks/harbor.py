@@ -5,6 +5,7 @@ keys it does not know, so that a typo in task.toml is silent there; here it is w
 """
 
 import ast
+import re
 import tomllib
 import warnings
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from t1core.records.task import Task
 DEFAULT_VERIFIER_TIMEOUT_S = 600.0  # Harbor's
 TEST_FILE = "tests/test_outputs.py"
 
+_CANARY = re.compile(r"<!--.*canary.*-->|#.*canary.*", re.IGNORECASE)
 _NETWORK = {"network_mode", "allowed_hosts"}
 _ENVIRONMENT = _NETWORK | {
     "build_timeout_sec", "docker_image", "os", "cpus", "memory_mb", "storage_mb", "gpus", "gpu_types", "tpu",
@@ -45,8 +47,8 @@ def load_task(directory: Path | str) -> Task:
     directory = Path(directory)
     if not directory.is_dir():
         raise ValueError(f"task {directory}: no such directory")
-    instruction = _text(directory, "instruction.md", "write what the agent is asked to do").strip()
-    if not instruction:
+    instruction = without_canary(_text(directory, "instruction.md", "write what the agent is asked to do"))
+    if not instruction.strip():
         raise ValueError(f"task {directory}: instruction.md is empty; write what the agent is asked to do")
     settings = _settings(directory)
     if "steps" in settings:
@@ -65,6 +67,17 @@ def load_task(directory: Path | str) -> Task:
         verifier_timeout_s=_timeout(settings, "verifier", directory) or DEFAULT_VERIFIER_TIMEOUT_S,
         metadata=metadata,
     )
+
+
+def without_canary(instruction: str) -> str:
+    """The instruction as an agent is shown it: without the lines at its head that mark a benchmark's files (a comment
+    with the word canary) and the blank ones after them, as Harbor does."""
+    lines = instruction.split("\n")
+    while lines and _CANARY.fullmatch(lines[0].strip()):
+        del lines[0]
+    while lines and not lines[0].strip():
+        del lines[0]
+    return "\n".join(lines)
 
 
 def test_functions(source: str) -> list[str]:

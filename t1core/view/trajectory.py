@@ -113,6 +113,15 @@ def _turn(turn: Any, strip: str) -> str:
         marks.append('<span class="bad">did not parse</span>')
     if turn.is_completion_claim:
         marks.append('<span class="good">claims completion</span>')
+    if turn.is_summary:
+        lost = turn.is_summary_lost
+        marks.append(
+            f'<span class="{"bad" if lost else "good"}">history summarised{", and lost" if lost else ""}</span>'
+        )
+    if len(turn.repairs):
+        marks.append(f"<small>mended: {visible('; '.join(turn.repairs))}</small>")
+    if turn.is_wait_expired:
+        marks.append("<small>its wait ran out</small>")
     first = keys.strip().splitlines()[0][:100] if keys.strip() else "no command"
     summary = (
         f"turn {turn.index} <code>{visible(first)}</code> {' '.join(marks)} <small>"

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from t1core.agent.dialogue import FIRST_SCREEN, observations, responses
+from t1core.agent.json_answer import parse_json_answer
 from t1core.agent.prompt import WORDINGS
-from t1core.agent.protocol import parse_response
 from t1core.sandbox.bubblewrap import BubblewrapSandbox
 from t1core.sandbox.sandbox import BoxSpec
 from t1core.tasks.practice.families import TRAINED, Space, exercise
@@ -22,7 +22,7 @@ async def spoken_in_a_box(sandbox, environment, answers):
         terminal = await box.terminal()
         heard = [await terminal.incremental()]
         for answer in answers:
-            response = parse_response(answer)
+            response = parse_json_answer(answer)
             for command in response.commands:
                 await terminal.send_keys(command.keystrokes, max_wait_s=WAIT_S)
             text = await terminal.incremental()

@@ -9,7 +9,8 @@ import pytest
 from t1core.agent.context import AgentLimits
 from t1core.agent.loop import AgentRecord, GenerationStalled, run_agent
 from t1core.agent.prompt import WORDINGS
-from t1core.agent.protocol import Command, render_response
+from t1core.agent.protocol import PROTOCOLS
+from t1core.agent.response import Command, render_response
 from t1core.agent.tokenizer import train_tokenizer
 from t1core.records import Generation, SamplingParams, StopReason
 from t1core.rollout.faults import SilentEngine
@@ -67,6 +68,7 @@ def run(tokenizer, generate, *, timeout_s=5.0, max_wait_s=2.0, terminal=None, ma
             terminal=terminal or Terminal(),
             generate=generate,
             tokenizer=tokenizer,
+            protocol=PROTOCOLS["json"],
             wording=WORDINGS["compact"],
             limits=limits,
             sampling=SamplingParams(max_new_tokens=64),

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from t1core.campaign.interchange import export_trial, ingest_lines
+from t1core.campaign.interchange import export_harbor_trial, export_trial, ingest_lines
+from t1core.campaign.report import stored_trial
 from t1core.cli import app
 from t1core.store import Run
 from t1core.store.token_file import read_rows
+from t1core.view import trial_page
 from tests.store.records_by_hand import batch, trial
 
 
@@ -89,3 +91,32 @@ def test_what_cannot_be_exported_says_why(run):
         export_trial(run, "b", form="verl")
     with pytest.raises(ValueError, match="--format csv is not one of"):
         export_trial(run, "a", form="csv")
+
+
+def test_a_trial_written_as_harbors_opens_in_our_viewer_with_the_same_story(run, tmp_path):
+    directory = export_harbor_trial(run, "a", tmp_path / "harbor-a")
+    ours, theirs = run.trajectory("a"), stored_trial(directory, None)
+    assert theirs.turns["response"].tolist() == ours.turns["response"].tolist()
+    assert theirs.turns["commands"].tolist() == ours.turns["commands"].tolist()
+    assert theirs.tests["status"].tolist() == ours.tests["status"].tolist()
+    assert theirs.trial["reward"] == ours.trial["reward"]
+    assert (directory / "verifier" / "reward.txt").read_text() == "0.1\n"
+    page = trial_page(theirs).html
+    for text in ("Harbor, t1core", "2 turns", "ls 0"):
+        assert text in page
+
+
+def test_a_harbor_trial_is_never_written_over_another(run, tmp_path):
+    export_harbor_trial(run, "a", tmp_path / "t")
+    with pytest.raises(ValueError, match="not empty"):
+        export_harbor_trial(run, "b", tmp_path / "t")
+    with pytest.raises(ValueError, match="no trial 'z'"):
+        export_harbor_trial(run, "z", tmp_path / "z")
+
+
+def test_a_path_and_a_trial_id_must_go_together(run, tmp_path):
+    with pytest.raises(ValueError, match="--trial"):
+        stored_trial(run.path, None)
+    directory = export_harbor_trial(run, "a", tmp_path / "t")
+    with pytest.raises(ValueError, match="leave it out"):
+        stored_trial(directory, "a")

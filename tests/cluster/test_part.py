@@ -11,6 +11,7 @@ from t1core.cluster import PartDied, PartSilent, guarded
 from t1core.cluster.actors import HostActor, TrainerActor
 from t1core.cluster.hosting import EngineSilent, RemoteEngine
 from t1core.cluster.part import Part, Progress, Watchdog
+from t1core.records import Boundary
 from t1core.rollout.engine import EngineDead, EngineRefused
 
 pytestmark = pytest.mark.usefixtures("ray_running")
@@ -79,9 +80,10 @@ def test_a_part_that_does_not_answer_is_named_with_the_deadline(fragile):
 
 
 def test_a_part_that_dies_is_named():
-    part = Part("engine 8", Fragile.remote())
-    with pytest.raises(PartDied, match="engine 8 died during die"):
+    part = Part("engine 8", Fragile.remote(), boundary=Boundary.ENGINE)
+    with pytest.raises(PartDied, match="engine 8 died during die") as caught:
         call(part, "die")
+    assert caught.value.boundary is Boundary.ENGINE
 
 
 def test_a_host_whose_setup_failed_closes_without_an_error_of_its_own():

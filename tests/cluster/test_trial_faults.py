@@ -8,12 +8,16 @@ import pytest
 
 from t1core.agent.context import AgentLimits
 from t1core.agent.prompt import WORDINGS
+from t1core.agent.protocol import PROTOCOLS
 from t1core.agent.tokenizer import train_tokenizer
 from t1core.records import Boundary, StopReason, Task
+from t1core.rollout.engine import EngineRefused
 from t1core.rollout.faults import SilentEngine
 from t1core.rollout.pacing import Pacer
-from t1core.rollout.trial import BoxLimits, RewardRule, TrialRunner, TrialSpec
+from t1core.rollout.trial import BoxLimits, RewardRule, TrialRunner, TrialSpec, _Trial
 from t1core.sandbox.bubblewrap import BubblewrapSandbox
+from t1core.sandbox.sandbox import SandboxUnavailable
+from t1core.tito import UnresolvedRetry
 from t1core.verifier.grader import Grader
 
 LIMITS = AgentLimits(
@@ -65,8 +69,10 @@ def trial(task, tokenizer, *, generate=breaking, during=None, deadline_s=120.0, 
             abort_request=engine.abort_request,
             release_session=engine.release_session,
             tokenizer=tokenizer,
+            protocol=PROTOCOLS["json"],
             wording=WORDINGS["compact"],
             limits=replace(LIMITS, timeout_s=timeout_s),
+            verifier_timeout_s=60.0,
             box_limits=BoxLimits(memory_mb=512, storage_mb=64, max_processes=64),
             reward=RewardRule("dense", 20.0, False),
             pacer=Pacer(100.0),
@@ -135,6 +141,39 @@ def test_a_second_cut_does_not_break_into_the_first_ones_clean_up(task, tokenize
 
     ended, _, live, _ = trial(task, tokenizer, during=cut_twice)
     assert ended.stop_reason is StopReason.CUT and ended.failure is None and live == 0
+
+
+def test_a_refused_request_is_the_engines_failure_and_not_tried_again(task, tokenizer):
+    async def refusing(input_ids, **request):
+        raise EngineRefused("too long")
+
+    ended, _, _, _ = trial(task, tokenizer, generate=refusing)
+    assert (ended.failure.boundary, ended.failure.retryable) == (Boundary.ENGINE, False)
+
+
+def test_a_grader_that_cannot_start_is_the_verifiers_failure():
+    state = _Trial(None)
+    state.phase, state.boundary = "grade", Boundary.VERIFIER
+    state.fail(SandboxUnavailable("no namespaces", fix="allow them"))
+    assert (state.failure.boundary, state.failure.retryable) == (Boundary.VERIFIER, True)
+    state.phase, state.boundary = "open", Boundary.SANDBOX
+    state.fail(SandboxUnavailable("no bubblewrap", fix="install it"))
+    assert state.failure.boundary is Boundary.SANDBOX
+
+
+def test_calls_whose_order_is_unresolved_are_the_agents_failure_and_not_tried_again():
+    state = _Trial(None)
+    state.phase, state.boundary = "assemble", Boundary.OURS
+    state.fail(UnresolvedRetry("two answers"))
+    assert (state.failure.boundary, state.failure.retryable) == (Boundary.AGENT, False)
+
+
+def test_a_tasks_own_time_is_kept_below_the_cap_and_cut_at_it(task, tokenizer):
+    generate = SilentEngine(None).generate
+    ended, _, _, _ = trial(replace(task, agent_timeout_s=0.4), tokenizer, generate=generate, timeout_s=60.0)
+    assert ended.timings_s["agent_budget"] == 0.4 and "of the trial's 0.4 s" in ended.failure.message
+    ended, _, _, _ = trial(replace(task, agent_timeout_s=900.0), tokenizer, generate=generate, timeout_s=0.4)
+    assert ended.timings_s["agent_budget"] == 0.4
 
 
 def one_word(tokenizer):

@@ -33,6 +33,11 @@ def test_an_override_is_read_as_toml_and_as_text_where_it_is_none():
         ("rollout.rollout_batch_size=99", ["over_sampling_batch_size", "99"]),
         ("rollout.temperature=0.7", ["temperature 1", "trainer scores"]),
         ("agent.context_tokens=200", ["context_tokens=200", "max_new_tokens"]),
+        ("agent.summarize_above_tokens=500", ["summarize_above_tokens=500", "no effect", "summary_tokens=0"]),
+        ("agent.protocol=xml", ["agent.protocol=xml", "demonstrations"]),
+        # 44 trials at 40 a second, 120 s to open, 900 and 300 s: 1.1 + 1320
+        ("agent.agent_timeout_s=900", ["trial_deadline_s=600", "1.1", "900", "= 1321.1 s", "1322 or more"]),
+        ("rollout.trial_deadline_s=481", ["trial_deadline_s=481", "= 481.1 s", "482 or more"]),
         ("train.num_critic_only_steps=100", ["num_critic_only_steps=100", "num_steps"]),
         ("name=../x", ["name", "'../x'"]),
         ("seed", ["'seed'", "section.key=value"]),

@@ -6,6 +6,7 @@ from t1core.records import Boundary, Failure, Grade, RewardSource, StopReason, T
 from t1core.rollout.pacing import Pacer
 from t1core.rollout.skim import next_attempt, skim
 from t1core.rollout.trial import TrialResult, TrialSpec
+from t1core.routing import MissingRoutes
 
 TASK = Task("t", "family", "train", None, "do", ("a",))
 
@@ -14,11 +15,11 @@ def spec(i):
     return TrialSpec(f"s-{i}", TASK, step=0, attempt=0, sampling_seed=i)
 
 
-def result(trial, *, stop=StopReason.COMPLETED, failure=None, quarantined=False):
+def result(trial, *, stop=StopReason.COMPLETED, failure=None, quarantined=False, rows=("a row",)):
     graded = stop is StopReason.COMPLETED and failure is None
     grade = Grade(0.5, RewardSource.CTRF, 1, 2, False, (), quarantined=quarantined) if graded else None
     trajectory = Trajectory(trial.trial_id, "t", "family", "train", 2, 0, stop, failure, (), (), grade)
-    return TrialResult(trajectory, ("a row",) if graded else ())
+    return TrialResult(trajectory, rows if graded else ())
 
 
 class Host:
@@ -86,7 +87,7 @@ def test_a_retryable_failure_is_launched_again_under_its_own_name_and_both_are_c
         return result(trial, stop=StopReason.FAILED, failure=broken) if trial.attempt == 0 else result(trial)
 
     rollout = run(Host(lambda trial: 0.01, outcome=outcome), 3, max_retries=1)
-    assert rollout.launched == 6 and len(rollout.failed) == 3
+    assert rollout.launched == 6 and len(rollout.failed) == 3 and rollout.retried == 3
     assert sorted(item.trajectory.trial_id for item in rollout.accepted) == ["s-0~1", "s-1~1", "s-2~1"]
 
 
@@ -102,7 +103,29 @@ def test_retries_are_limited_and_failures_never_enter_the_batch():
 def test_quarantined_trials_are_held_back():
     host = Host(lambda trial: 0.01, outcome=lambda trial: result(trial, quarantined=trial.sampling_seed == 1))
     rollout = run(host, 3)
-    assert [item.trajectory.trial_id for item in rollout.unusable] == ["s-1"] and len(rollout.accepted) == 2
+    assert [item.trajectory.trial_id for item in rollout.quarantined] == ["s-1"] and len(
+        rollout.accepted
+    ) == 2
+
+
+def test_a_graded_trial_without_a_sampled_token_is_no_quarantined_one():
+    host = Host(
+        lambda trial: 0.01,
+        outcome=lambda trial: result(trial, rows=() if trial.sampling_seed else ("a row",)),
+    )
+    rollout = run(host, 2)
+    assert [item.trajectory.trial_id for item in rollout.empty] == ["s-1"] and rollout.quarantined == []
+    assert rollout.outcomes() == {"s-0": "accepted", "s-1": "empty"}
+
+
+def test_missing_routes_end_the_step_and_are_not_tried_again():
+    def outcome(trial):
+        raise MissingRoutes("short")
+
+    host = Host(lambda trial: 0.01, outcome=outcome)
+    with pytest.raises(MissingRoutes):
+        run(host, 3, max_live=1, max_retries=5)
+    assert host.launched == ["s-0"]
 
 
 def test_when_a_launch_raises_the_others_are_cut_and_the_error_passes_through():

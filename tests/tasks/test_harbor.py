@@ -18,7 +18,7 @@ def rewrite(directory: Path, name: str, text: str) -> None:
 
 def test_a_task_is_read_with_its_tests_in_file_order_and_harbors_defaults(task_directory):
     task = load_task(task_directory)
-    assert task.instruction == "Write hello to a.txt."
+    assert task.instruction.strip() == "Write hello to a.txt."
     assert task.test_names == ("test_outputs.py::test_b", "test_outputs.py::test_a")
     assert (task.task_id, task.family, task.split) == ("greet", "unknown", "train")
     assert (task.agent_timeout_s, task.verifier_timeout_s) == (30.0, 600.0)
@@ -126,3 +126,17 @@ def test_a_wrong_file_is_refused_with_the_field_and_the_task(task_directory, nam
 def test_a_missing_directory_is_refused(tmp_path):
     with pytest.raises(ValueError, match="absent: no such directory"):
         load_task(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Do it.\n", "Do it.\n"),
+        ("<!-- canary GUID 1 -->\n# Canary string 2\n\n\nDo it.\n", "Do it.\n"),
+        ("Do it.\n# canary\n", "Do it.\n# canary\n"),
+        ("# Title\nDo it.", "# Title\nDo it."),
+    ],
+)
+def test_an_agent_is_not_shown_the_canary_at_the_head_of_its_instruction(task_directory, text, shown):
+    rewrite(task_directory, "instruction.md", text)
+    assert load_task(task_directory).instruction == shown

@@ -8,6 +8,7 @@ costs). Orders and answers are `wire` messages on the socket whose number is arg
     open id width height cwd                          ->  ok id
     keys id text max_wait_s                           ->  ok id is_idle
     screen id                                         ->  ok id text
+    capture id is_whole                               ->  ok id text
     new id                                            ->  ok id is_new text
 
 The end of the socket is the end of the box. As the namespace's first process it reaps every orphan, and no
@@ -168,6 +169,9 @@ class Control:
 
     def _do_screen(self, ident: bytes) -> None:
         self._opened().screen(lambda text: self._answer(b"ok", ident, text))
+
+    def _do_capture(self, ident: bytes, is_whole: bytes) -> None:
+        self._opened().capture(lambda text: self._answer(b"ok", ident, text), is_whole=is_whole == b"1")
 
     def _do_new(self, ident: bytes) -> None:
         self._opened().new_output(lambda is_new, text: self._answer(b"ok", ident, b"%d" % is_new, text))

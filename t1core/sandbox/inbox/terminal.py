@@ -162,6 +162,13 @@ class Terminal:
         """The visible pane."""
         self._ask(b"capture-pane -p", lambda lines: done(b"\n".join(lines)))
 
+    def capture(self, done: Callable[[bytes], None], *, is_whole: bool) -> None:
+        """The pane's whole buffer, or what is visible, each row with its line end."""
+        self._ask(
+            b"capture-pane -p" + b" -S -" * is_whole,
+            lambda lines: done(b"".join(line + b"\n" for line in lines)),
+        )
+
     def new_output(self, done: Callable[[bool, bytes], None]) -> None:
         """`done(True, text from the last line of the buffer seen before on)`, or `done(False, screen)` when
         the old buffer is not found in the new one or nothing is new."""
