@@ -100,6 +100,26 @@ def audit(run: RunPath) -> None:
 
 
 @app.command()
+def verify(
+    task: Annotated[Path, typer.Argument(help="task directory in Harbor's layout")],
+    attack: Annotated[
+        bool, typer.Option("--attack", help="also play the battery of attacks against its tests")
+    ] = False,
+) -> None:
+    """Grade a task's untouched workspace and its own solution; with --attack, say what its tests would fall for."""
+    import asyncio
+
+    from t1core.verifier.examine import examine
+
+    async def tell() -> None:
+        async for line in examine(task, with_attacks=attack):
+            _say(line)
+
+    with _interruptible():
+        asyncio.run(tell())
+
+
+@app.command()
 def doctor() -> None:
     """Say what this machine allows, and what to install."""
     from t1core.sandbox.doctor import probe

@@ -81,7 +81,12 @@ async def make_runner(
     tokenizer = ChatTokenizer.load(settings["model_path"])
     runtime = ensure_runtime()
     sandbox = BubblewrapSandbox()
-    grader = Grader(runtime=runtime)
+    grader = Grader(
+        runtime=runtime,
+        max_parallel=config.verifier.max_parallel or None,
+        memory_mb=config.verifier.memory_mb,
+        max_processes=config.verifier.max_processes,
+    )
     try:
         await grader.start()
     except BaseException:

@@ -97,6 +97,15 @@ class SandboxSettings(Settings):
     """Boxes opened a second at most, training and evaluation together. T1: 6."""
 
 
+class VerifierSettings(Settings):
+    memory_mb: int = Field(1024, ge=128)
+    """Memory a grade may use, all its processes together; pytest with its plugins takes some 50 MB of it."""
+    max_processes: int = Field(64, ge=1)
+    """Processes and threads of one grade."""
+    max_parallel: int = Field(0, ge=0)
+    """Grades run at once on a host. 0: one a core, and 2 at least."""
+
+
 class RewardSettings(Settings):
     kind: Literal["dense", "binary", "ratio"] = "dense"
     """dense: tests passed over `scale`. binary: all passed. ratio: T1's ratio variant."""
@@ -285,6 +294,7 @@ class CampaignConfig(Settings):
     tasks: TaskSettings = TaskSettings()
     agent: AgentSettings = AgentSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    verifier: VerifierSettings = VerifierSettings()
     reward: RewardSettings = RewardSettings()
     rollout: RolloutSettings = RolloutSettings()
     train: TrainSettings = TrainSettings()

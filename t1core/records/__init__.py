@@ -4,7 +4,7 @@ from t1core.records.batch import Batch
 from t1core.records.call import CAPTURE_SCHEMA_VERSION, Generation, ModelCall, SamplingParams
 from t1core.records.grade import Grade, RewardSource, TestResult, TestStatus
 from t1core.records.row import PrefixRelation, RowStatus, TrainingRow, TurnSpan
-from t1core.records.task import Task
+from t1core.records.task import Task, TaskEnvironment
 from t1core.records.trial import Boundary, Failure, StopReason, Trajectory, Turn
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "SamplingParams",
     "StopReason",
     "Task",
+    "TaskEnvironment",
     "TestResult",
     "TestStatus",
     "TrainingRow",

@@ -18,6 +18,7 @@ from t1core.sandbox import furnish, seccomp
 from t1core.sandbox.bubblewrap_box import BubblewrapBox
 from t1core.sandbox.dockerfile import Copy, Recipe, read_recipe
 from t1core.sandbox.etc import write_etc
+from t1core.sandbox.request import refuse_beyond_bubblewrap
 from t1core.sandbox.runtime import BOX_PREFIX, ensure_runtime, install_payload, payload_argv
 from t1core.sandbox.sandbox import BoxSpec, SandboxUnavailable
 from t1core.sandbox.state import BLOCK_SIZE, Claim, StateBlock, lacks_uids
@@ -56,9 +57,10 @@ class BubblewrapSandbox:
 
     async def open(self, spec: BoxSpec) -> BubblewrapBox:
         """Furnish and start a box; see `Sandbox.open`."""
+        refuse_beyond_bubblewrap(spec, has_image=False)
         dockerfile = spec.environment_dir / "Dockerfile" if spec.environment_dir is not None else None
         text = dockerfile.read_text() if dockerfile is not None and dockerfile.exists() else ""
-        recipe = read_recipe(text, workdir=spec.workdir)
+        recipe = read_recipe(text, workdir=spec.workdir, path=BOX_PATH)
         claim = self._block.claim()
         try:
             box = self._start(spec, recipe, claim=claim)
@@ -127,6 +129,7 @@ class BubblewrapSandbox:
             claim=claim,
             directories=directories,
             workdir=recipe.workdir,
+            env=env,
             on_closed=self._boxes.discard,
         )
 
