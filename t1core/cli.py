@@ -129,6 +129,9 @@ def doctor() -> None:
     _say(f"user namespaces  {'yes' if found.user_namespaces else 'no'}")
     _say(f"seccomp          {'yes' if found.seccomp else 'no'}")
     _say(f"boxes            {found.num_boxes} at once, limited by {found.limited_by}")
+    for limit, count in found.room.boxes.items():
+        _say(f"    {limit + ':':12s} {count}")
+    _say("held in a box    processes, memory, disk, file size, open files; no network, no other user, no GPU")
     for problem in found.problems:
         _say(f"problem: {problem.what}\n    fix: {problem.fix}")
     if found.problems:

@@ -31,8 +31,8 @@ def box_spec(
         environment_dir=where,
         workdir=asked.workdir or DEFAULT_WORKDIR,
         env=asked.env,
-        memory_mb=_within("memory_mb", asked.memory_mb, memory_mb, where),
-        storage_mb=_within("storage_mb", asked.storage_mb, storage_mb, where),
+        memory_mb=_within("memory_mb", asked.memory_mb, memory_mb),
+        storage_mb=_within("storage_mb", asked.storage_mb, storage_mb),
         max_processes=max_processes,
         docker_image=asked.docker_image,
         num_gpus=asked.num_gpus,
@@ -42,7 +42,10 @@ def box_spec(
 
 
 def refuse_beyond_bubblewrap(spec: BoxSpec, *, has_image: bool) -> None:
-    """Raise ValueError, with the way out, for what a bubblewrap box cannot honour."""
+    """Raise ValueError, with the way out, for what a bubblewrap box cannot honour.
+
+    `cpus` is a claim on the machine and no quota: boxes share its cores.
+    """
     reasons = []
     if spec.num_gpus:
         reasons.append(f"environment.gpus {spec.num_gpus}: boxes see no GPU; use a kind that has them")
@@ -63,10 +66,10 @@ def refuse_beyond_bubblewrap(spec: BoxSpec, *, has_image: bool) -> None:
         raise ValueError(f"box {spec.box_id}: " + "; ".join(reasons))
 
 
-def _within(name: str, asked: int | None, limit: int, where: Path | None) -> int:
+def _within(name: str, asked: int | None, limit: int) -> int:
     if asked is not None and asked > limit:
         warnings.warn(
-            f"{where}: the task asks for {name} {asked} and gets the campaign's limit, sandbox.{name}={limit}",
+            f"a task asks for {name} {asked} and gets the campaign's limit, sandbox.{name}={limit}",
             stacklevel=3,
         )
     return min(asked or limit, limit)

@@ -6,9 +6,10 @@ here and left to the kind.
 
 | key                                              | what comes of it                                            |
 |--------------------------------------------------|-------------------------------------------------------------|
-| agent.timeout_sec, verifier.timeout_sec          | honoured                                                    |
+| verifier.timeout_sec                             | honoured: the time of one grade                             |
+| agent.timeout_sec                                | read into the task's record                                 |
 | environment.memory_mb, storage_mb                | honoured below the campaign's own limits, which win         |
-| environment.cpus, gpus, docker_image, agent.user | left to the sandbox kind                                    |
+| environment.cpus, gpus, docker_image, agent.user | left to the sandbox kind, which refuses what it cannot give |
 | environment.env, workdir                         | honoured                                                    |
 | verifier.env, solution.env                       | honoured                                                    |
 | `${NAME:-default}` in an env                     | the default: the host's environment never reaches a box     |

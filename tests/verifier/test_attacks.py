@@ -12,7 +12,7 @@ from t1core.verifier.attacks.inside import BYPASSES_INSIDE, REFUSED_INSIDE
 from t1core.verifier.attacks.outside import LEFT_IN_THE_BOX, PROGRAMS
 from t1core.verifier.attacks.target import find_target
 from t1core.verifier.layer_scan import may_leave
-from tests.verifier.attacked import importing_task, outcomes, starting_task
+from tests.verifier.attacked import STARTS_A_PROGRAM, importing_task, outcomes, starting_task
 from tests.verifier.trials import TEST_OUTPUTS, WRONG, make_task, with_bench
 
 REFUSED_PROGRAMS = tuple(attack for attack in PROGRAMS if not attack.is_bypass)
@@ -29,7 +29,7 @@ def paid(found) -> dict:
 
 def test_the_battery_has_names_of_its_own_and_at_least_thirteen_plus_twelve():
     assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) >= 17 + 12
-    assert all(bool(attack.way_out) == attack.is_bypass for attack in ATTACKS)
+    assert all(attack.way_out for attack in ATTACKS if attack.is_bypass)
 
 
 def test_nothing_left_in_the_box_raises_the_reward(tmp_path):
@@ -55,6 +55,17 @@ def test_clumsy_code_inside_the_tests_raises_nothing(tmp_path):
 def test_no_program_that_the_tests_start_raises_the_reward(tmp_path):
     async def run(boxes):
         assert paid(await outcomes(boxes, starting_task(tmp_path / "task"), REFUSED_PROGRAMS)) == {}
+
+    with_bench(tmp_path, run)
+
+
+def test_tests_that_name_their_place_stay_readable_and_pay_for_it(tmp_path):
+    looking_up = [attack for attack in PROGRAMS if "looks its answer up" in attack.name]
+
+    async def run(boxes):
+        task = starting_task(tmp_path / "task", tests=STARTS_A_PROGRAM + "HERE = __file__\n")
+        (outcome,) = (await outcomes(boxes, task, looking_up)).values()
+        assert (outcome.gained, bool(outcome.attack.way_out)) == (2, True)
 
     with_bench(tmp_path, run)
 
