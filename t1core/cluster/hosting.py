@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -80,12 +81,14 @@ async def make_runner(
     )
     tokenizer = ChatTokenizer.load(settings["model_path"])
     runtime = ensure_runtime()
-    sandbox = BubblewrapSandbox()
+    image = Path(config.sandbox.image_dir).absolute() if config.sandbox.image_dir else None
+    sandbox = BubblewrapSandbox(image=image)
     grader = Grader(
         runtime=runtime,
         max_parallel=config.verifier.max_parallel or None,
         memory_mb=config.verifier.memory_mb,
         max_processes=config.verifier.max_processes,
+        image=image,
     )
     try:
         await grader.start()

@@ -93,6 +93,8 @@ class SandboxSettings(Settings):
     """Disk a box may fill."""
     max_processes: int = Field(64, ge=8)
     """Processes and threads inside a box."""
+    image_dir: str = ""
+    """Root directory of an unpacked image: boxes and graders see its /usr in place of the host's. Empty: the host's."""
     create_rate_per_s: float = Field(40.0, gt=0)
     """Boxes opened a second at most, training and evaluation together. T1: 6."""
 

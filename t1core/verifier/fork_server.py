@@ -65,8 +65,10 @@ class GradeRun:
 class ForkServer:
     """The fork server's process and the host's end of its socket. Needs a running event loop."""
 
-    def __init__(self, runtime: Path, *, directory: Path) -> None:
-        """`directory` is empty, reachable by other uids, and gone when the server is."""
+    def __init__(self, runtime: Path, *, directory: Path, system: Path) -> None:
+        """`directory` is empty, reachable by other uids, and gone when the server is; tests find the /usr of
+        `system`."""
+        self._system = system
         for name in ("door", "root"):
             (directory / name).mkdir()
         write_etc(directory / "etc")
@@ -102,7 +104,7 @@ class ForkServer:
     async def ready(self) -> None:
         """Wait until it can take grades. Raises SandboxUnavailable with what it said."""
         ready = self._waiting[b"ready"] = self._loop.create_future()
-        paths = (self._directory / "root", self._directory / "etc")
+        paths = (self._directory / "root", self._directory / "etc", self._system)
         try:
             self._send([b"setup", *(os.fsencode(path) for path in paths), seccomp.program()], ())
             await asyncio.wait_for(ready, START_DEADLINE_S)

@@ -48,6 +48,7 @@ class Grader:
         max_parallel: int | None = None,
         memory_mb: int = 1024,
         max_processes: int = 64,
+        image: Path | None = None,
     ) -> None:
         """Limits of one grade, whose tests may start the agent's code; its time is the task's, and what it
         writes is bounded by `forked.root.SCRATCH_BYTES`.
@@ -55,7 +56,7 @@ class Grader:
         `max_parallel` grades run at once, others wait their turn: left out, one a core and 2 at least, since a
         grade is mostly computation. `memory_mb` bounds the data of each process and what all of a grade hold
         together, of which pytest with its plugins takes some 50 MB; the largest process goes when they pass it.
-        `max_processes` counts threads too.
+        `max_processes` counts threads too. `image` is the unpacked image that the boxes were opened over.
         """
         if max_parallel is None:
             max_parallel = max(2, len(os.sched_getaffinity(0)))
@@ -65,6 +66,7 @@ class Grader:
         if memory_mb < 128:
             raise ValueError(f"Grader: memory_mb {memory_mb} is less than pytest needs; give it 128 or more")
         self._runtime = runtime or ensure_runtime()
+        self._system = image.resolve() if image is not None else Path("/")
         self._memory_mb, self._max_processes = memory_mb, max_processes
         self._turns, self._starting = asyncio.Semaphore(max_parallel), asyncio.Lock()
         self._server: ForkServer | None = None
@@ -94,7 +96,7 @@ class Grader:
             if self._server is None or self._server.is_lost:
                 directory = Path(tempfile.mkdtemp(prefix="server-", dir=self._block.path))
                 directory.chmod(0o711)
-                server = ForkServer(self._runtime, directory=directory)
+                server = ForkServer(self._runtime, directory=directory, system=self._system)
                 await server.ready()
                 self._server = server
             return self._server

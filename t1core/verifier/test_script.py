@@ -51,7 +51,9 @@ def can_be_put_away(tests: Path) -> bool:
     and test.sh, and the tests never name their place."""
     if {path.name for path in tests.iterdir()} - {"test_outputs.py", "test.sh"}:
         return False
-    return re.search(r"/tests\b|__file__|\binspect\b", (tests / "test_outputs.py").read_text()) is None
+    return (
+        re.search(r"/tests(?![\w.-])|__file__|\binspect\b", (tests / "test_outputs.py").read_text()) is None
+    )
 
 
 def asks_for_report(text: str) -> bool:

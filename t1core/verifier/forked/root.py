@@ -36,16 +36,18 @@ COMMANDS = "/run/t1/bin"
 _CLOSED = ("/tests", "/proc", "/logs/verifier")
 
 
-def mount_system(at: str) -> None:
-    """The host's /usr and the top-level directories that belong to it, read-only, below `at`."""
+def mount_system(at: str, *, system: str = "") -> None:
+    """/usr of the host, or of the image at `system`, and the top-level directories that belong to it, read-only, below
+    `at`."""
     os.makedirs(f"{at}/usr", exist_ok=True)
-    bind_read_only("/usr", f"{at}/usr")
+    bind_read_only(f"{system}/usr", f"{at}/usr")
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
-        if os.path.islink(f"/{name}"):
-            os.symlink(os.readlink(f"/{name}"), f"{at}/{name}")
-        elif os.path.isdir(f"/{name}"):
+        source = f"{system}/{name}"
+        if os.path.islink(source):
+            os.symlink(os.readlink(source), f"{at}/{name}")
+        elif os.path.isdir(source):
             os.mkdir(f"{at}/{name}")
-            bind_read_only(f"/{name}", f"{at}/{name}")
+            bind_read_only(source, f"{at}/{name}")
 
 
 def build_root(
@@ -56,9 +58,10 @@ def build_root(
     directories: Mapping[str, str],
     workdir: str,
     programs: Mapping[str, str],
+    system: str,
 ) -> None:
     """Mount all of it on the directory `at`, make it the root and enter `workdir`; `programs` are the texts of
-    the commands in `COMMANDS`. Needs fresh user and mount
+    the commands in `COMMANDS`, `system` is the root that /usr is taken from. Needs fresh user and mount
     namespaces, and to be the pid namespace's first process. The agent's directories are only ever mounted:
     nothing below them is looked up before they are inside the new root."""
     mount("", "/", "", MS_REC | MS_PRIVATE)
@@ -77,11 +80,11 @@ def build_root(
         ".upper",
     ):
         os.makedirs(f"{at}/{name}", exist_ok=True)
-    mount_system(at)
+    mount_system(at, system=system)
     bind_read_only(etc, f"{at}/etc")
     for name in ("alternatives", "ld.so.cache"):
-        if os.path.exists(f"/host/etc/{name}"):
-            bind_read_only(f"/host/etc/{name}", f"{at}/etc/{name}")
+        if os.path.exists(f"{system}/etc/{name}"):
+            bind_read_only(f"{system}/etc/{name}", f"{at}/etc/{name}")
     bind_read_only("/opt/t1", f"{at}/opt/t1")
     for top, host in directories.items():
         _layer(at, top=top, host=host)

@@ -2,7 +2,7 @@
 
 Started by `launch`; speaks `wire` messages on the socket whose number is argv[1]:
 
-    setup stage etc seccomp                               ->  ready
+    setup stage etc system seccomp                        ->  ready
     grade id uid timeout_s memory_mb processes workdir tests mode away passing failing
           pairs [name value ...] links [link ...] [top host ...]
           + descriptors for report, log and notes         ->  done id code cpu_s timed_out phase
@@ -94,7 +94,7 @@ class Server:
         _signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         self._pid = os.getpid()
         self._payload = payload
-        self._stage = self._etc = ""
+        self._stage = self._etc = self._system = ""
         self._seccomp = b""
 
     def serve(self) -> Order:
@@ -127,8 +127,8 @@ class Server:
             return None
         kind, *fields = wire.unpack(message)
         if kind == b"setup":
-            self._stage, self._etc = (HOST + os.fsdecode(field) for field in fields[:2])
-            self._seccomp = fields[2]
+            self._stage, self._etc, self._system = (HOST + os.fsdecode(field) for field in fields[:3])
+            self._seccomp = fields[3]
             self._answer(b"ready")
             return None
         if kind == b"cancel":
@@ -195,6 +195,7 @@ class Server:
             tests=HOST + order.tests,
             directories={top: HOST + host for top, host in order.directories.items()},
             workdir=order.workdir,
+            system=self._system,
             programs=alone.programs(self._payload) if order.is_script else {},
         )
         root.unlink_doors(order.links)
