@@ -63,6 +63,19 @@ class RemoteEngine:
             raise EngineDead(f"the engine's process is gone: {error}"[:300]) from None
 
 
+def make_boxes(config: CampaignConfig) -> tuple[BubblewrapSandbox, Grader]:
+    """A sandbox and a grader, not started yet, with the campaign's limits and over the same image."""
+    image = Path(config.sandbox.image_dir).absolute() if config.sandbox.image_dir else None
+    grader = Grader(
+        runtime=ensure_runtime(),
+        max_parallel=config.verifier.max_parallel or None,
+        memory_mb=config.verifier.memory_mb,
+        max_processes=config.verifier.max_processes,
+        image=image,
+    )
+    return BubblewrapSandbox(image=image), grader
+
+
 async def make_runner(
     settings: dict[str, Any], engine: ray.actor.ActorHandle
 ) -> tuple[TrialRunner, Any, Grader]:
@@ -80,16 +93,7 @@ async def make_runner(
         output_limit_bytes=agent.output_limit_bytes,
     )
     tokenizer = ChatTokenizer.load(settings["model_path"])
-    runtime = ensure_runtime()
-    image = Path(config.sandbox.image_dir).absolute() if config.sandbox.image_dir else None
-    sandbox = BubblewrapSandbox(image=image)
-    grader = Grader(
-        runtime=runtime,
-        max_parallel=config.verifier.max_parallel or None,
-        memory_mb=config.verifier.memory_mb,
-        max_processes=config.verifier.max_processes,
-        image=image,
-    )
+    sandbox, grader = make_boxes(config)
     try:
         await grader.start()
     except BaseException:

@@ -24,10 +24,10 @@ from time import monotonic
 from t1core.sandbox.inbox import wire
 from t1core.verifier.forked import alone, namespaces, root, session
 from t1core.verifier.forked.launch import HOST
-from t1core.verifier.forked.supervise import supervise
+from t1core.verifier.forked.session import NOTES_FD, REPLY_FD, REPORT_FD, REQUEST_FD
+from t1core.verifier.forked.supervise import LOCKED_IN, supervise
 
 SIGKILL = 9
-REPORT_FD, NOTES_FD, REQUEST_FD, REPLY_FD = 200, 201, 202, 203
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,6 @@ class Order:
     env: dict[str, str]
     links: tuple[str, ...]
     directories: dict[str, str]
-    request_fd: int = REQUEST_FD
-    reply_fd: int = REPLY_FD
 
     @classmethod
     def read(cls, fields: list[bytes]) -> "Order":
@@ -206,6 +204,7 @@ class Server:
             os.dup2(fd, target, inheritable=False)  # no program of the agent's may have them
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
         os.write(phase_fd, b"ran")
+        os.write(REQUEST_FD, LOCKED_IN)
         os.closerange(3, REPORT_FD)
 
     def _kill_late(self) -> None:
@@ -239,4 +238,4 @@ def main() -> None:
     sock.set_inheritable(False)
     session.warm_up("/tmp")
     server = Server(sock, payload=sys.argv[2])
-    session.wait_at_the_door(server.serve, report_fd=REPORT_FD, notes_fd=NOTES_FD)
+    session.wait_at_the_door(server.serve)

@@ -28,8 +28,11 @@ import pytest
 from t1core.verifier.forked.root import COMMANDS
 from t1core.verifier.forked.script import run_script
 from t1core.verifier.forked.seal import Seal, record
+from t1core.verifier.forked.supervise import PUT_AWAY
 
 SIGKILL = 9
+# Where a child finds the host's files for the report and the seal, and the way to its supervisor and back.
+REPORT_FD, NOTES_FD, REQUEST_FD, REPLY_FD = 200, 201, 202, 203
 TEST_FILE = "/tests/test_outputs.py"
 EMPTY_INI = "/opt/t1/pytest.ini"
 ENVIRONMENT = {
@@ -66,8 +69,8 @@ def arguments(*, report: str, test_file: str, root: str, ini: str) -> list[str]:
 class Door:
     """Holds the server at collection; lets children through, and ends them once their report is written."""
 
-    def __init__(self, serve: Callable[[], Any], *, report_fd: int, notes_fd: int) -> None:
-        self._serve, self._report_fd, self._notes_fd = serve, report_fd, notes_fd
+    def __init__(self, serve: Callable[[], Any]) -> None:
+        self._serve = serve
         self._order: Any = None
         self._seal: Seal | None = None
         self._session: pytest.Session | None = None
@@ -88,7 +91,7 @@ class Door:
         os.environ.update(order.env | ENVIRONMENT)
         tempfile.tempdir = None  # remembers the server's
         if order.is_script:
-            os._exit(run_script(report_fd=self._report_fd, environment=dict(os.environ), commands=COMMANDS))
+            os._exit(run_script(report_fd=REPORT_FD, environment=dict(os.environ), commands=COMMANDS))
         capture.start_global_capturing()
         capture.suspend_global_capture()
         session.config._ctrf._report.start()
@@ -112,8 +115,8 @@ class Door:
             lines = linecache.getlines(TEST_FILE)
             # Without a time of change it is not looked for on disk again.
             linecache.cache[TEST_FILE] = (sum(map(len, lines)), None, lines, TEST_FILE)
-            os.write(self._order.request_fd, b"x")
-            os.read(self._order.reply_fd, 1)
+            os.write(REQUEST_FD, PUT_AWAY)
+            os.read(REPLY_FD, 1)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
@@ -126,7 +129,7 @@ class Door:
     def pytest_unconfigure(self) -> None:
         """The report is written; what pytest would still tidy up ends with the process."""
         assert self._session is not None and self._seal is not None
-        record(self._seal.findings(self._order.directories), fd=self._notes_fd)
+        record(self._seal.findings(self._order.directories), fd=NOTES_FD)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(int(self._session.exitstatus))
@@ -140,10 +143,10 @@ def _must_fail() -> None:
     assert sum(range(4)) == 7
 
 
-def wait_at_the_door(serve: Callable[[], Any], *, report_fd: int, notes_fd: int) -> NoReturn:
+def wait_at_the_door(serve: Callable[[], Any]) -> NoReturn:
     """Start the session; `serve` returns in locked-in children only."""
-    argv = arguments(report=f"/proc/self/fd/{report_fd}", test_file=TEST_FILE, root="/tests", ini=EMPTY_INI)
-    code = pytest.main(argv, plugins=[Door(serve, report_fd=report_fd, notes_fd=notes_fd)])
+    argv = arguments(report=f"/proc/self/fd/{REPORT_FD}", test_file=TEST_FILE, root="/tests", ini=EMPTY_INI)
+    code = pytest.main(argv, plugins=[Door(serve)])
     os._exit(int(code))  # only when pytest refused to start
 
 

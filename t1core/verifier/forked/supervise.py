@@ -13,31 +13,38 @@ from time import monotonic
 from t1core.verifier.forked import namespaces
 
 LOOK_EVERY_S = 0.5
+LOCKED_IN, PUT_AWAY = b"l", b"p"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def supervise(inner: int, *, request_fd: int, reply_fd: int, phase_fd: int, memory_bytes: int) -> int:
     """Wait for the grade's first process and return its exit code, 0 to 255.
 
-    One byte on `request_fd` asks for the tests to be put away and is answered by one on `reply_fd`. The word
-    " memory" goes to `phase_fd` when memory was what ended a process.
+    LOCKED_IN on `request_fd` says that the grade's root stands, and /proc with it: memory is watched from then on.
+    PUT_AWAY asks for the tests to be put away and is answered by one byte on `reply_fd`. The word " memory" goes to
+    `phase_fd` when memory was what ended a process.
     """
     pidfd = os.pidfd_open(inner)
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     poller.register(request_fd, select.POLLIN)
-    has_said = False
-    look_at = monotonic() + LOOK_EVERY_S
+    is_watching = has_said = False
+    look_at = 0.0
     while True:
-        for fd, _ in poller.poll(max(0.0, look_at - monotonic()) * 1000 + 1):
+        timeout = max(0.0, look_at - monotonic()) * 1000 + 1 if is_watching else None
+        for fd, _ in poller.poll(timeout):
             if fd == pidfd:
                 _, status = os.waitpid(inner, 0)
                 return os.waitstatus_to_exitcode(status) & 0xFF
-            if os.read(request_fd, 1):
+            request = os.read(request_fd, 1)
+            if request == LOCKED_IN:
+                is_watching, look_at = True, monotonic() + LOOK_EVERY_S
+            elif request == PUT_AWAY:
                 namespaces.unmount("/tests")
                 os.write(reply_fd, b"x")
-            poller.unregister(request_fd)
-        if monotonic() >= look_at:
+            if request != LOCKED_IN:  # nothing more is asked for; what else comes is not ours
+                poller.unregister(request_fd)
+        if is_watching and monotonic() >= look_at:
             look_at = monotonic() + LOOK_EVERY_S
             if spare_memory(memory_bytes) and not has_said:
                 has_said = True
