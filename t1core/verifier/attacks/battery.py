@@ -60,10 +60,9 @@ class Bench:
                 path = Path(scratch) / "script.sh"
                 path.write_text(script)
                 await box.put(path, "/run/t1/script.sh")
+            env = self._task.solution_env if files is not None else None
             with contextlib.suppress(BoxDied):  # by a limit, say; what it left is graded
-                await box.exec(
-                    "bash /run/t1/script.sh", timeout_s=BOX_DEADLINE_S, env=self._task.solution_env
-                )
+                await box.exec("bash /run/t1/script.sh", timeout_s=BOX_DEADLINE_S, env=env)
             layer = await box.snapshot()
             try:
                 with tempfile.TemporaryDirectory(prefix="t1-grade-") as attempt:
