@@ -6,6 +6,7 @@ from pathlib import Path
 
 from t1core.records import Grade, TestStatus
 from t1core.sandbox.bubblewrap import BubblewrapSandbox
+from t1core.sandbox.request import DEFAULT_WORKDIR
 from t1core.tasks.harbor import load_task
 from t1core.verifier.attacks.battery import ATTACKS, Bench, Outcome, attack_all
 from t1core.verifier.attacks.target import Target, find_target
@@ -15,7 +16,7 @@ from t1core.verifier.grader import Grader
 async def examine(directory: Path, *, with_attacks: bool) -> AsyncIterator[str]:
     """Lines about a task directory, as they become known. Raises what opening boxes and reading tasks raise."""
     task = load_task(directory)
-    target = find_target(task)
+    target = find_target(task, workdir=task.environment.workdir or DEFAULT_WORKDIR)
     sandbox, grader = BubblewrapSandbox(), Grader()
     try:
         await grader.start()
