@@ -17,7 +17,7 @@ def pytest_runtest_makereport(item, call):
 _SETTINGS = "[pytest]\naddopts = -p zz_evil\n"
 _DEEP = """import os
 os.chdir("/app")
-for _ in range(1500):
+for _ in range(1100):
     os.mkdir("deeper"); os.chdir("deeper")
 """
 _NAMES = """import os
