@@ -5,9 +5,9 @@
     reward
 
 The agent's code runs beside the tests (they may import or start it), so: no report means 0, never "the exit
-code said so"; a canary with the wrong outcome means 0; anything odd quarantines. What in-process code can
-still do, and out-of-process tests prevent, is to change one test's outcome from within (patch the reporter
-for chosen tests, or return objects that equal everything).
+code said so"; a canary with the wrong outcome means 0; a broken seal or anything else odd quarantines. What
+in-process code can still do, and out-of-process tests prevent, is to change one test's outcome from within (patch
+the reporter for chosen tests, or return objects that equal everything). docs/VERIFIER.md has the whole list.
 """
 
 import asyncio

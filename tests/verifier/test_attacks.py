@@ -294,6 +294,7 @@ def test_variables_of_the_task_reach_the_tests_and_tools_stay_ours(tmp_path):
     with_bench(tmp_path, run)
 
 
+@pytest.mark.slow
 def test_grading_at_once_with_an_attack_beside_it_stays_right(tmp_path):
     async def run(boxes):
         task = starting_task(tmp_path / "task")
