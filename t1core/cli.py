@@ -206,6 +206,26 @@ def serve(
 
 
 @app.command()
+def verify(
+    task: Annotated[Path, typer.Argument(help="task directory in Harbor's layout")],
+    attack: Annotated[
+        bool, typer.Option("--attack", help="also play the battery of attacks against its tests")
+    ] = False,
+) -> None:
+    """Grade a task's untouched workspace and its own solution; with --attack, say what its tests would fall for."""
+    import asyncio
+
+    from t1core.verifier.examine import examine
+
+    async def tell() -> None:
+        async for line in examine(task, with_attacks=attack):
+            _say(line)
+
+    with _interruptible():
+        asyncio.run(tell())
+
+
+@app.command()
 def doctor() -> None:
     """Say what this machine allows, and what to install."""
     from t1core.sandbox.doctor import probe
@@ -215,6 +235,9 @@ def doctor() -> None:
     _say(f"user namespaces  {'yes' if found.user_namespaces else 'no'}")
     _say(f"seccomp          {'yes' if found.seccomp else 'no'}")
     _say(f"boxes            {found.num_boxes} at once, limited by {found.limited_by}")
+    for limit, count in found.room.boxes.items():
+        _say(f"    {limit + ':':12s} {count}")
+    _say("held in a box    processes, memory, disk, file size, open files; no network, no other user, no GPU")
     for problem in found.problems:
         _say(f"problem: {problem.what}\n    fix: {problem.fix}")
     if found.problems:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -62,6 +63,19 @@ class RemoteEngine:
             raise EngineDead(f"the engine's process is gone: {error}"[:300]) from None
 
 
+def make_boxes(config: CampaignConfig) -> tuple[BubblewrapSandbox, Grader]:
+    """A sandbox and a grader, not started yet, with the campaign's limits and over the same image."""
+    image = Path(config.sandbox.image_dir).absolute() if config.sandbox.image_dir else None
+    grader = Grader(
+        runtime=ensure_runtime(),
+        max_parallel=config.verifier.max_parallel or None,
+        memory_mb=config.verifier.memory_mb,
+        max_processes=config.verifier.max_processes,
+        image=image,
+    )
+    return BubblewrapSandbox(image=image), grader
+
+
 async def make_runner(
     settings: dict[str, Any], engine: ray.actor.ActorHandle
 ) -> tuple[TrialRunner, Any, Grader]:
@@ -71,9 +85,7 @@ async def make_runner(
     agent = config.agent
     tokenizer = ChatTokenizer.load(settings["model_path"])
     wording = wording_of(agent.prompt, protocol=agent.protocol)
-    runtime = ensure_runtime()
-    sandbox = BubblewrapSandbox()
-    grader = Grader(runtime=runtime)
+    sandbox, grader = make_boxes(config)
     try:
         await grader.start()
     except BaseException:

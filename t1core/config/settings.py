@@ -107,8 +107,19 @@ class SandboxSettings(Settings):
     """Disk a box may fill."""
     max_processes: int = Field(64, ge=8)
     """Processes and threads inside a box."""
+    image_dir: str = ""
+    """Root directory of an unpacked image: boxes and graders see its /usr in place of the host's. Empty: the host's."""
     create_rate_per_s: float = Field(40.0, gt=0)
     """Boxes opened a second at most, training and evaluation together. T1: 6."""
+
+
+class VerifierSettings(Settings):
+    memory_mb: int = Field(1024, ge=128)
+    """Memory a grade may use, all its processes together; pytest with its plugins takes some 50 MB of it."""
+    max_processes: int = Field(64, ge=1)
+    """Processes and threads of one grade."""
+    max_parallel: int = Field(0, ge=0)
+    """Grades run at once on a host. 0: one a core, and 2 at least."""
 
 
 class RewardSettings(Settings):
@@ -301,6 +312,7 @@ class CampaignConfig(Settings):
     tasks: TaskSettings = TaskSettings()
     agent: AgentSettings = AgentSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    verifier: VerifierSettings = VerifierSettings()
     reward: RewardSettings = RewardSettings()
     rollout: RolloutSettings = RolloutSettings()
     train: TrainSettings = TrainSettings()

@@ -148,9 +148,15 @@ ROLLOUT = (
     Metric(
         "rollout/quarantined", "trials", SUM, "graded trials held back as suspicious", "0, or few and read"
     ),
-    Metric("rollout/empty", "trials", SUM, "graded trials that sampled nothing", "0; else prompts do not fit"),
-    Metric("rollout/retried", "trials", SUM, "launches that repeat one which infrastructure broke", "0, or few"),
-    Metric("rollout/unresolved", "trials", SUM, "failed trials whose calls' order could not be resolved", "0"),
+    Metric(
+        "rollout/empty", "trials", SUM, "graded trials that sampled nothing", "0; else prompts do not fit"
+    ),
+    Metric(
+        "rollout/retried", "trials", SUM, "launches that repeat one which infrastructure broke", "0, or few"
+    ),
+    Metric(
+        "rollout/unresolved", "trials", SUM, "failed trials whose calls' order could not be resolved", "0"
+    ),
     Metric("rollout/turns_mean", "turns", MEAN, "turns of an accepted trial", "depends on the tasks"),
     Metric(
         "rollout/response_tokens_mean", "tokens", MEAN, "sampled tokens of an accepted trial", "no runaway"
@@ -191,7 +197,13 @@ ROLLOUT = (
         "same share as launched",
     ),
     *(
-        Metric(f"rollout/family/<family>/{outcome}", "trials", SUM, f"{outcome} trials of one family", "spread evenly")
+        Metric(
+            f"rollout/family/<family>/{outcome}",
+            "trials",
+            SUM,
+            f"{outcome} trials of one family",
+            "spread evenly",
+        )
         for outcome in ("surplus", "quarantined", "empty", "cut", "failed")
     ),
     Metric("rollout/family/<family>/reward_mean", "reward", MEAN, "mean reward of one family", "rises"),
@@ -199,9 +211,7 @@ ROLLOUT = (
 
 AGENT = (
     Metric("agent/summaries", "calls", SUM, "histories summarised in accepted trials", "0, or few"),
-    Metric(
-        "agent/summary_success_frac", "fraction", MEAN, "summaries that could be used", "above 0.9"
-    ),
+    Metric("agent/summary_success_frac", "fraction", MEAN, "summaries that could be used", "above 0.9"),
     Metric("agent/lost_summary_frac", "fraction", MEAN, "accepted trials that lost a summary", "0"),
     Metric(
         "agent/repeated_command_frac",
@@ -211,13 +221,25 @@ AGENT = (
         "low; a rise with turns is work done again",
     ),
     Metric(
-        "agent/wait_expired_frac", "fraction", MEAN, "turns with commands whose wait ran out", "low, if tasks are quick"
+        "agent/wait_expired_frac",
+        "fraction",
+        MEAN,
+        "turns with commands whose wait ran out",
+        "low, if tasks are quick",
     ),
-    Metric("agent/no_command_frac", "fraction", MEAN, "turns that typed nothing", "the completion's confirmation"),
-    Metric("agent/repaired_frac", "fraction", MEAN, "turns whose answer had to be mended to be used", "falls"),
+    Metric(
+        "agent/no_command_frac", "fraction", MEAN, "turns that typed nothing", "the completion's confirmation"
+    ),
+    Metric(
+        "agent/repaired_frac", "fraction", MEAN, "turns whose answer had to be mended to be used", "falls"
+    ),
     Metric("agent/timeout_frac", "fraction", MEAN, "accepted trials whose time ran out", "near 0"),
     Metric(
-        "agent/capped_time_frac", "fraction", MEAN, "accepted trials given less time than their task asks for", "known"
+        "agent/capped_time_frac",
+        "fraction",
+        MEAN,
+        "accepted trials given less time than their task asks for",
+        "known",
     ),
     Metric("agent/tests_passed_mean", "tests", MEAN, "tests passed by an accepted trial", "rises"),
     Metric(
@@ -248,8 +270,12 @@ FIDELITY = (
     ),
     Metric("tito/delivered_token_frac", "fraction", MEAN, "sampled tokens that reached the loss", "1.0"),
     Metric("tito/drift_frac", "fraction", MEAN, "loss tokens that differ from what was sampled", "exactly 0"),
-    Metric("tito/aligned_frac", "fraction", MEAN, "tokens that a call was given or sampled as they are", "1.0"),
-    Metric("tito/retokenised_frac", "fraction", MEAN, "trained tokens of a call's text but of other ids", "0"),
+    Metric(
+        "tito/aligned_frac", "fraction", MEAN, "tokens that a call was given or sampled as they are", "1.0"
+    ),
+    Metric(
+        "tito/retokenised_frac", "fraction", MEAN, "trained tokens of a call's text but of other ids", "0"
+    ),
     Metric("tito/placeholder_frac", "fraction", MEAN, "tokens that stand in for something lost", "0"),
     Metric(
         "routing/rows", "rows", SUM, "routing rows replayed, tokens - 1 a training row", "tokens minus rows"

@@ -11,7 +11,7 @@ from t1core.records.call import (
 )
 from t1core.records.grade import Grade, RewardSource, TestResult, TestStatus
 from t1core.records.row import PrefixRelation, RowStatus, TrainingRow, TurnSpan
-from t1core.records.task import Task
+from t1core.records.task import Task, TaskEnvironment
 from t1core.records.trial import Boundary, Failure, StopReason, Trajectory, Turn
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "SamplingParams",
     "StopReason",
     "Task",
+    "TaskEnvironment",
     "TestResult",
     "TestStatus",
     "TrainingRow",

@@ -39,6 +39,7 @@ from t1core.records import (
 from t1core.rollout.engine import EngineDead, EngineRefused
 from t1core.rollout.pacing import Pacer
 from t1core.routing import MissingRoutes, validate
+from t1core.sandbox.request import box_spec
 from t1core.sandbox.sandbox import (
     Box,
     BoxDied,
@@ -250,7 +251,8 @@ class TrialRunner:
         )
 
     def _box_spec(self, spec: TrialSpec) -> BoxSpec:
-        return BoxSpec(
+        return box_spec(
+            spec.task.environment,
             box_id=spec.trial_id.replace("/", "_"),
             environment_dir=spec.task.path / "environment",
             memory_mb=self._box_limits.memory_mb,

@@ -1,4 +1,4 @@
-"""Boxes by bubblewrap over the host's /usr, read-only: the default kind, with no image and no daemon.
+"""Boxes by bubblewrap over the host's /usr, or an unpacked image's, read-only: the default kind, with no daemon.
 
 A box is one bubblewrap process in fresh user, pid, net, ipc, uts and cgroup namespaces, started from a uid of
 its own (never host root), under a seccomp deny-list, with `inbox.control` as its payload. Writable and kept
@@ -18,6 +18,7 @@ from t1core.sandbox import furnish, seccomp
 from t1core.sandbox.bubblewrap_box import BubblewrapBox
 from t1core.sandbox.dockerfile import Copy, Recipe, read_recipe
 from t1core.sandbox.etc import write_etc
+from t1core.sandbox.request import refuse_beyond_bubblewrap
 from t1core.sandbox.runtime import BOX_PREFIX, ensure_runtime, install_payload, payload_argv
 from t1core.sandbox.sandbox import BoxSpec, SandboxUnavailable
 from t1core.sandbox.state import BLOCK_SIZE, Claim, StateBlock, lacks_uids
@@ -33,13 +34,26 @@ _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETUID", 
 class BubblewrapSandbox:
     """Opens bubblewrap boxes. One per process is enough; `close` ends every box it opened."""
 
-    def __init__(self, *, max_boxes: int = BLOCK_SIZE) -> None:
-        """`max_boxes` counts what has a place on the host: open boxes, and layers not closed yet."""
+    def __init__(self, *, max_boxes: int = BLOCK_SIZE, image: Path | None = None) -> None:
+        """`max_boxes` counts what has a place on the host: open boxes, and layers not closed yet.
+
+        `image` is the root directory of an unpacked image, readable by everyone: boxes take /usr and what belongs to
+        it from there, and start with what it holds in the directories they keep. It needs bash, tmux, the locale
+        C.UTF-8 and a C library that our Python runs with. Raises SandboxUnavailable for what this machine or the
+        image lacks, ValueError for an image that is no directory.
+        """
+        if image is not None and not image.is_dir():
+            raise ValueError(f"image {image}: no such directory; unpack the image there")
+        self._image, self._system = image, image.resolve() if image is not None else Path("/")
         self._bwrap, self._setpriv = shutil.which("bwrap"), shutil.which("setpriv")
         if self._bwrap is None:
             raise SandboxUnavailable("bubblewrap is not installed", fix="apt-get install -y bubblewrap")
-        if shutil.which("tmux", path="/usr/local/bin:/usr/bin:/bin") is None:
-            raise SandboxUnavailable("tmux is not installed under /usr", fix="apt-get install -y tmux")
+        places = ":".join(str(self._system / place) for place in ("usr/local/bin", "usr/bin", "bin"))
+        for tool in ("bash", "tmux"):
+            if shutil.which(tool, path=places) is None:
+                where = "under /usr" if image is None else f"in the image {image}"
+                fix = f"apt-get install -y {tool}" + ("" if image is None else ", there")
+                raise SandboxUnavailable(f"{tool} is not installed {where}", fix=fix)
         if os.geteuid() == 0 and self._setpriv is None:
             raise SandboxUnavailable("setpriv is not installed", fix="apt-get install -y util-linux")
         if lacks := lacks_uids():
@@ -56,9 +70,10 @@ class BubblewrapSandbox:
 
     async def open(self, spec: BoxSpec) -> BubblewrapBox:
         """Furnish and start a box; see `Sandbox.open`."""
+        refuse_beyond_bubblewrap(spec, has_image=self._image is not None)
         dockerfile = spec.environment_dir / "Dockerfile" if spec.environment_dir is not None else None
         text = dockerfile.read_text() if dockerfile is not None and dockerfile.exists() else ""
-        recipe = read_recipe(text, workdir=spec.workdir)
+        recipe = read_recipe(text, workdir=spec.workdir, path=BOX_PATH)
         claim = self._block.claim()
         try:
             box = self._start(spec, recipe, claim=claim)
@@ -80,6 +95,8 @@ class BubblewrapSandbox:
         for top, directory in directories.items():
             directory.mkdir()
             directory.chmod(0o1777 if top == "/tmp" else 0o755)
+            if self._image is not None:
+                furnish.copy_from_image(self._system, top, directory)
         furnish.host_path(recipe.workdir, directories).mkdir(parents=True, exist_ok=True)
         for step in recipe.steps:
             if not isinstance(step, Copy):
@@ -127,6 +144,7 @@ class BubblewrapSandbox:
             claim=claim,
             directories=directories,
             workdir=recipe.workdir,
+            env=env,
             on_closed=self._boxes.discard,
         )
 
@@ -164,16 +182,16 @@ class BubblewrapSandbox:
         ]
         for capability in _CAPABILITIES:
             out += ["--cap-add", f"CAP_{capability}"]
-        out += ["--size", str(ROOT_BYTES), "--tmpfs", "/", "--ro-bind", "/usr", "/usr"]
+        out += ["--size", str(ROOT_BYTES), "--tmpfs", "/", "--ro-bind", str(self._system / "usr"), "/usr"]
         for name in ("bin", "sbin", "lib", "lib32", "lib64"):
-            host = Path("/", name)
+            host = self._system / name
             if host.is_symlink():
                 out += ["--symlink", os.readlink(host), f"/{name}"]
             elif host.is_dir():
-                out += ["--ro-bind", f"/{name}", f"/{name}"]
+                out += ["--ro-bind", str(host), f"/{name}"]
         out += ["--ro-bind", str(self._etc), "/etc"]
         for name in ("alternatives", "ld.so.cache", "localtime"):
-            out += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+            out += ["--ro-bind-try", str(self._system / "etc" / name), f"/etc/{name}"]
         out += ["--ro-bind", str(self._runtime), BOX_PREFIX, "--proc", "/proc", "--dev", "/dev"]
         out += ["--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         for top, host in directories.items():

@@ -42,10 +42,11 @@ class BubblewrapBox:
         claim: Claim,
         directories: Mapping[str, Path],
         workdir: str,
+        env: Mapping[str, str],
         on_closed: Callable[["BubblewrapBox"], None],
     ) -> None:
         """`on_closed` is told when the box has ended, and its files are gone or a layer's."""
-        self.spec, self.path, self.workdir = spec, claim.path, workdir
+        self.spec, self.path, self.workdir, self._env = spec, claim.path, workdir, env
         self._process, self._errors_fd = process, errors_fd
         self._claim, self._directories, self._on_closed = claim, dict(directories), on_closed
         self._channel = Channel(control, box_id=spec.box_id, why_dead=self._why_dead)
@@ -188,6 +189,7 @@ class BubblewrapBox:
             directories=self._directories,
             uid=self._claim.uid,
             workdir=self.workdir,
+            env=self._env,
             cpu_s=self.cpu_s,
             on_close=self._claim.release,
         )

@@ -73,9 +73,11 @@ class Recipe:
     directories: tuple[str, ...]
 
 
-def read_recipe(text: str, *, workdir: str) -> Recipe:
-    """Parse a Dockerfile. Raises ValueError naming the instruction, the reason and the way out."""
+def read_recipe(text: str, *, workdir: str, path: str = "") -> Recipe:
+    """Parse a Dockerfile; `path` is what $PATH stands for until it is set. Raises ValueError naming the
+    instruction, the reason and the way out."""
     env: dict[str, str] = {}
+    outer = {"PATH": path}
     steps: list[Copy | Run] = []
     places = [workdir]
     for word, rest in _instructions(text):
@@ -85,7 +87,7 @@ def read_recipe(text: str, *, workdir: str) -> Recipe:
             workdir = str(PurePosixPath(workdir, _expand(rest, env)))
             places.append(workdir)
         elif word == "ENV":
-            env |= {key: _expand(value, env) for key, value in _pairs(rest)}
+            env |= {key: _expand(value, outer | env) for key, value in _pairs(rest)}
         elif word == "COPY":
             step = _copy(_expand(rest, env), workdir)
             places.append(step.target)

@@ -6,18 +6,15 @@ Nothing is inferred where it can be tried: a box's namespaces are made, once, fo
 
 import os
 import platform
-import resource
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from t1core.sandbox import seccomp
+from t1core.sandbox.room import Room, measure_room
 from t1core.sandbox.state import FIRST_UID, lacks_uids
 
-BOX_BYTES = 16 << 20  # control process, tmux and shell, with room for a small command
-BOX_DESCRIPTORS = 4
-BOX_PROCESSES = 6
 _TRY_DEADLINE_S = 20.0
 
 
@@ -31,16 +28,24 @@ class Problem:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What `probe` found. `num_boxes` is how many idle boxes memory, descriptors and processes allow, 0
-    with problems."""
+    """What `probe` found. `num_boxes` is how many idle boxes `room` allows, 0 with problems."""
 
     bubblewrap: str
     tmux: str
     user_namespaces: bool
     seccomp: bool
-    num_boxes: int
-    limited_by: str
+    room: Room
     problems: tuple[Problem, ...]
+
+    @property
+    def num_boxes(self) -> int:
+        """Idle boxes this machine holds at once."""
+        return 0 if self.problems else self.room.num_boxes
+
+    @property
+    def limited_by(self) -> str:
+        """What there is least of."""
+        return self.room.limited_by
 
     @property
     def is_able(self) -> bool:
@@ -76,14 +81,12 @@ def probe() -> Capabilities:
         has_namespaces = not said
         if said:
             problems.append(Problem(f"user namespaces are not allowed: {said}", _namespace_fix()))
-    num_boxes, limited_by = _room()
     return Capabilities(
         bubblewrap=versions["bwrap"],
         tmux=versions["tmux"],
         user_namespaces=has_namespaces,
         seccomp=has_seccomp,
-        num_boxes=0 if problems else num_boxes,
-        limited_by=limited_by,
+        room=measure_room(),
         problems=tuple(problems),
     )
 
@@ -143,18 +146,3 @@ def _namespace_fix() -> str:
             "start the container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined"
         )
     return "allow unprivileged user namespaces on this host, or use another sandbox kind"
-
-
-def _room() -> tuple[int, str]:
-    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    meminfo = Path("/proc/meminfo").read_text()
-    for line in meminfo.splitlines():
-        if line.startswith("MemAvailable:"):
-            available = int(line.split()[1]) << 10
-    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    limits = {"memory": available // 2 // BOX_BYTES, "open files": (descriptors - 64) // BOX_DESCRIPTORS}
-    if processes != resource.RLIM_INFINITY:
-        limits["processes"] = processes // BOX_PROCESSES
-    limited_by = min(limits, key=lambda name: limits[name])
-    return max(0, limits[limited_by]), limited_by

@@ -31,6 +31,17 @@ def copy_in(step: Copy, *, environment_dir: Path, directories: Mapping[str, Path
             shutil.copy(inside, target)
 
 
+def copy_from_image(image: Path, top: str, target: Path) -> None:
+    """What an image holds in one of the directories that a box keeps; links stay links, set-uid bits go."""
+    source = image / top[1:]
+    if source.is_dir() and not source.is_symlink():
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+        for directory, _, names in os.walk(target):
+            for path in (os.path.join(directory, name) for name in names):
+                if not os.path.islink(path):
+                    os.chmod(path, os.stat(path).st_mode & 0o777)
+
+
 def host_path(path: str, directories: Mapping[str, Path]) -> Path:
     """Where a path of the box lives on the host. Only for trees no process of a box has touched yet."""
     parts = PurePosixPath(path).parts

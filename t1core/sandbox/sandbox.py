@@ -37,7 +37,8 @@ class BoxSpec:
     """What to open.
 
     `environment_dir` holds a Dockerfile (a subset is understood) and its files; None is an empty workspace.
-    `workdir` is where shells start unless the Dockerfile says otherwise. Limits: `memory_mb` of data for each
+    `workdir` is where shells start unless the Dockerfile says otherwise. `docker_image`, `num_gpus`, `cpus` and
+    `user` are what the task asks for: a kind refuses those it cannot honour. Limits: `memory_mb` of data for each
     process and resident for the box, `storage_mb` for its writable directories together, `max_file_mb` for
     one file.
     """
@@ -50,6 +51,11 @@ class BoxSpec:
     storage_mb: int = 1024
     max_processes: int = 128
     max_file_mb: int = 256
+
+    docker_image: str = ""
+    num_gpus: int = 0
+    cpus: float | None = None
+    user: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,8 @@ class Layer:
     """What a dead box leaves: its writable directories on the host, owned by `uid`.
 
     `directories` maps a path in the box (`/app`) to a path on the host. Everything in them was written by the
-    agent: never follow links there, never execute, never import. `close` removes them.
+    agent: never follow links there, never execute, never import. `env` is what the Dockerfile and the task set in the
+    box. `close` removes the files.
     """
 
     box_id: str
@@ -76,6 +83,7 @@ class Layer:
     directories: Mapping[str, Path]
     uid: int
     workdir: str
+    env: Mapping[str, str]
     cpu_s: float
     on_close: Callable[[], None] = field(repr=False, compare=False)
 

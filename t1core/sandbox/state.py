@@ -7,8 +7,9 @@ has the user's uid.
 
 import asyncio
 import fcntl
+import itertools
 import os
-import shutil
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from t1core.sandbox.runtime import reachable_directory, state_root
+from t1core.sandbox.sandbox import SandboxUnavailable
 
 FIRST_UID = 900_000
 BLOCK_SIZE = 1024
@@ -41,20 +43,48 @@ def lacks_uids() -> str:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a tree that others wrote, missing or not. Links are not followed; closed directories are
-    opened first."""
+    """Remove a tree that others wrote, missing or not, in which nothing runs any more.
+
+    Links are not followed, closed directories are opened first, and a tree may be nested deeper than a path may be
+    long: what lies two levels down is moved up one, until there is nothing left.
+    """
     try:
-        shutil.rmtree(path)
+        top = _opened(path)
     except FileNotFoundError:
         return
-    except PermissionError:
-        pending = [str(path)]
-        while pending:
-            directory = pending.pop()
-            os.chmod(directory, 0o700)
-            with os.scandir(directory) as entries:
-                pending += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        shutil.rmtree(path)
+    fresh = (f".{secrets.token_hex(8)}-{number}" for number in itertools.count())
+    try:
+        while directories := _without_files(top):
+            for name in directories:
+                inner = _opened(name, dir_fd=top)
+                try:
+                    for deeper in _without_files(inner):
+                        if os.geteuid() != 0:
+                            os.chmod(deeper, 0o700, dir_fd=inner)
+                        os.rename(deeper, next(fresh), src_dir_fd=inner, dst_dir_fd=top)
+                finally:
+                    os.close(inner)
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(path)
+
+
+def _opened(path: Path | str, *, dir_fd: int | None = None) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    if os.geteuid() != 0:
+        os.chmod(path, 0o700, dir_fd=dir_fd)
+    return os.open(path, flags, dir_fd=dir_fd)
+
+
+def _without_files(directory: int) -> list[str]:
+    """Unlink all but the directories in an open directory; returns their names."""
+    with os.scandir(directory) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_directory in found:
+        if not is_directory:
+            os.unlink(name, dir_fd=directory)
+    return [name for name, is_directory in found if is_directory]
 
 
 def box_root() -> Path:
@@ -154,8 +184,9 @@ class StateBlock:
             self._lock, self._index = lock, index
             break
         else:
-            raise ValueError(
-                f"all {NUM_BLOCKS} blocks under {root} are in use: too many processes open boxes here"
+            raise SandboxUnavailable(
+                f"all {NUM_BLOCKS} blocks under {root} are in use: too many processes open boxes here",
+                fix="end some of them, or set T1CORE_BOX_DIR to another directory",
             )
         self.path = root / f"block-{self._index}"
         if self.path.exists():
@@ -165,12 +196,14 @@ class StateBlock:
         self._free = deque(range(num_slots))
 
     def claim(self) -> Claim:
-        """A fresh directory and a uid that nobody else uses. Raises ValueError when all are taken."""
+        """A fresh directory and a uid that nobody else uses. Raises SandboxUnavailable when all are taken, and
+        ValueError when the block was given back."""
         if self._lock < 0:
             raise ValueError("this sandbox is closed: open another one")
         if not self._free:
-            raise ValueError(
-                f"{self._num_slots} boxes and layers are open in this sandbox: close layers once they are graded"
+            raise SandboxUnavailable(
+                f"{self._num_slots} boxes and layers are open in this sandbox",
+                fix="close layers once they are graded, or run fewer trials at once",
             )
         slot = self._free.popleft()
         path = self.path / str(slot)

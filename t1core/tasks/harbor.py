@@ -1,39 +1,21 @@
 """Harbor's task layout, read into a `Task`.
 
-instruction.md, task.toml, environment/, tests/{test.sh,test_outputs.py}, solution/solve.sh. Harbor ignores
-keys it does not know, so that a typo in task.toml is silent there; here it is warned of.
+instruction.md, task.toml (`task_toml.py` has its keys), environment/, tests/{test.sh,test_outputs.py},
+solution/solve.sh.
 """
 
 import ast
 import re
-import tomllib
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from t1core.records.task import Task
+from t1core.tasks.task_toml import DEFAULT_VERIFIER_TIMEOUT_S, TaskToml
 
-DEFAULT_VERIFIER_TIMEOUT_S = 600.0  # Harbor's
 TEST_FILE = "tests/test_outputs.py"
-
+COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml")
 _CANARY = re.compile(r"<!--.*canary.*-->|#.*canary.*", re.IGNORECASE)
-_NETWORK = {"network_mode", "allowed_hosts"}
-_ENVIRONMENT = _NETWORK | {
-    "build_timeout_sec", "docker_image", "os", "cpus", "memory_mb", "storage_mb", "gpus", "gpu_types", "tpu",
-    "env", "workdir", "healthcheck", "skills_dir", "mcp_servers", "memory", "storage", "allow_internet",
-}  # fmt: skip
-_ROOT = {
-    "schema_version", "version", "task", "metadata", "agent", "verifier", "environment", "solution",
-    "artifacts", "source", "steps", "multi_step_reward_strategy",
-}  # fmt: skip
-_TABLES = {
-    "task": {"name", "version", "description", "authors", "keywords"},
-    "agent": _NETWORK | {"timeout_sec", "user"},
-    "verifier": _NETWORK | {"timeout_sec", "env", "user", "environment_mode", "environment", "collect"},
-    "environment": _ENVIRONMENT,
-    "solution": {"env"},
-}
 
 
 def load_task(directory: Path | str) -> Task:
@@ -50,12 +32,11 @@ def load_task(directory: Path | str) -> Task:
     instruction = without_canary(_text(directory, "instruction.md", "write what the agent is asked to do"))
     if not instruction.strip():
         raise ValueError(f"task {directory}: instruction.md is empty; write what the agent is asked to do")
-    settings = _settings(directory)
-    if "steps" in settings:
-        raise ValueError(
-            f"task {directory}: multi-step tasks ([[steps]]) are not supported; split it into tasks"
-        )
-    metadata = dict(_table(settings, "metadata", directory))
+    settings = TaskToml(
+        _text(directory, "task.toml", "an empty file takes Harbor's defaults"), directory=directory
+    )
+    metadata = dict(settings.table("metadata"))
+    environment = directory / "environment"
     return Task(
         task_id=directory.name,
         family=str(metadata.get("family", metadata.get("category", "unknown"))),
@@ -63,8 +44,13 @@ def load_task(directory: Path | str) -> Task:
         path=directory,
         instruction=instruction,
         test_names=_test_names(directory, metadata),
-        agent_timeout_s=_timeout(settings, "agent", directory),
-        verifier_timeout_s=_timeout(settings, "verifier", directory) or DEFAULT_VERIFIER_TIMEOUT_S,
+        agent_timeout_s=settings.timeout_s("agent"),
+        verifier_timeout_s=settings.timeout_s("verifier") or DEFAULT_VERIFIER_TIMEOUT_S,
+        verifier_env=settings.env("verifier"),
+        solution_env=settings.env("solution"),
+        environment=settings.environment(
+            has_compose=any((environment / name).is_file() for name in COMPOSE_FILES)
+        ),
         metadata=metadata,
     )
 
@@ -161,40 +147,6 @@ def _test_names(directory: Path, metadata: Mapping[str, Any]) -> tuple[str, ...]
             f"task {directory}: {TEST_FILE} has no test; write functions named test_..., or {way_out}"
         )
     return tuple(f"{Path(TEST_FILE).name}::{name}" for name in names)
-
-
-def _settings(directory: Path) -> Mapping[str, Any]:
-    text = _text(directory, "task.toml", "an empty file takes Harbor's defaults")
-    try:
-        settings = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"task {directory}: task.toml is not TOML: {error}") from error
-    unknown = [key for key in settings if key not in _ROOT]
-    for name, known in _TABLES.items():
-        unknown += [f"{name}.{key}" for key in _table(settings, name, directory) if key not in known]
-    if unknown:
-        warnings.warn(
-            f"task {directory}: task.toml has keys nobody reads: {', '.join(unknown)}", stacklevel=3
-        )
-    return settings
-
-
-def _table(settings: Mapping[str, Any], name: str, directory: Path) -> Mapping[str, Any]:
-    table = settings.get(name, {})
-    if not isinstance(table, dict):
-        raise ValueError(f"task {directory}: task.toml {name} must be a table, not {table!r}")
-    return table
-
-
-def _timeout(settings: Mapping[str, Any], table: str, directory: Path) -> float | None:
-    value = settings.get(table, {}).get("timeout_sec")
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise ValueError(
-            f"task {directory}: {table}.timeout_sec {value!r} must be a number of seconds above 0"
-        )
-    return float(value)
 
 
 def _text(directory: Path, name: str, why: str) -> str:

@@ -11,6 +11,7 @@ names.
 | an expected name missing                   | not passed; flagged                                      |
 | a summary that contradicts `tests[]`       | flagged                                                  |
 | a negative or absurd duration              | not passed (the run was cut inside the test); flagged    |
+| text that is no Unicode (lone surrogates)  | written out as escapes, in names and messages alike      |
 | old plugin: one entry for all parameters   | its status holds for each expected parameter             |
 """
 
@@ -80,8 +81,13 @@ def parse_report(data: bytes, *, expected: Sequence[str], ignored: Sequence[str]
         num_passed,
     ):
         flags.append("summary-disagrees")
-    version = str(document.get("specVersion", "0"))[:20]
+    version = plain(str(document.get("specVersion", "0")))[:20]
     return Report(tuple(tests), extra, flags=tuple(dict.fromkeys(flags)), version=version)
+
+
+def plain(text: str) -> str:
+    """Text that any file can hold: what is no Unicode character becomes an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class _Unusable(Exception):
@@ -117,7 +123,7 @@ def _entries(data: bytes) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def _test(entry: dict[str, Any], flags: list[str]) -> TestResult:
-    name = entry["name"]
+    name = plain(entry["name"])
     try:
         status = TestStatus(entry["status"])
     except ValueError:
@@ -125,12 +131,14 @@ def _test(entry: dict[str, Any], flags: list[str]) -> TestResult:
         status = TestStatus.OTHER
     duration = entry.get("duration", 0)
     # The old plugin writes float seconds, the new one whole milliseconds.
-    seconds = (
-        duration / 1000 if isinstance(duration, int) else duration if isinstance(duration, float) else -1.0
-    )
+    seconds = -1.0
+    if isinstance(duration, int) and abs(duration) <= 1000 * _MAX_DURATION_S:
+        seconds = duration / 1000
+    elif isinstance(duration, float):
+        seconds = duration
     if not 0 <= seconds <= _MAX_DURATION_S:
         # pytest.exit inside a test leaves an entry whose set-up passed and which never stopped.
         flags.append(f"unfinished:{name}")
         status, seconds = TestStatus.OTHER, 0.0
     message = entry.get("message") or entry.get("trace") or ""
-    return TestResult(name, status, seconds, str(message)[:MAX_MESSAGE_CHARS])
+    return TestResult(name, status, seconds, plain(str(message))[:MAX_MESSAGE_CHARS])

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,18 +17,22 @@ from t1core.sandbox.outbox import Outbox
 from t1core.sandbox.runtime import install_payload, payload_argv
 from t1core.sandbox.sandbox import Layer, SandboxUnavailable
 from t1core.sandbox.state import idle
-from t1core.verifier.ctrf import MAX_REPORT_BYTES
+from t1core.verifier.ctrf import MAX_REPORT_BYTES, plain
 
 _PAYLOAD = (
     "t1core.verifier.forked.launch",
     "t1core.verifier.forked.server",
     "t1core.verifier.forked.session",
+    "t1core.verifier.forked.seal",
+    "t1core.verifier.forked.supervise",
+    "t1core.verifier.forked.alone",
     "t1core.verifier.forked.root",
     "t1core.verifier.forked.script",
     "t1core.verifier.forked.namespaces",
     "t1core.sandbox.inbox.wire",
 )
 START_DEADLINE_S = 60.0
+MAX_NOTES_BYTES = 1 << 16
 LATE_S = 20.0  # how long past a grade's own timeout the server may take to say so
 
 
@@ -45,6 +51,8 @@ class GradeRun:
     report: bytes
     log: bytes
     flags: list[str]
+    findings: tuple[str, ...] | None = None  # of the seal; None when nobody looked
+    passed_memory: bool = False
     canaries: tuple[str, str] | None = None
     wants_report: bool = True
 
@@ -57,8 +65,10 @@ class GradeRun:
 class ForkServer:
     """The fork server's process and the host's end of its socket. Needs a running event loop."""
 
-    def __init__(self, runtime: Path, *, directory: Path) -> None:
-        """`directory` is empty, reachable by other uids, and gone when the server is."""
+    def __init__(self, runtime: Path, *, directory: Path, system: Path) -> None:
+        """`directory` is empty, reachable by other uids, and gone when the server is; tests find the /usr of
+        `system`."""
+        self._system = system
         for name in ("door", "root"):
             (directory / name).mkdir()
         write_etc(directory / "etc")
@@ -94,7 +104,7 @@ class ForkServer:
     async def ready(self) -> None:
         """Wait until it can take grades. Raises SandboxUnavailable with what it said."""
         ready = self._waiting[b"ready"] = self._loop.create_future()
-        paths = (self._directory / "root", self._directory / "etc")
+        paths = (self._directory / "root", self._directory / "etc", self._system)
         try:
             self._send([b"setup", *(os.fsencode(path) for path in paths), seccomp.program()], ())
             await asyncio.wait_for(ready, START_DEADLINE_S)
@@ -113,6 +123,9 @@ class ForkServer:
         *,
         tests: Path,
         mode: str,
+        puts_tests_away: bool,
+        env: Mapping[str, str],
+        links: Sequence[str],
         canaries: tuple[str, str],
         timeout_s: float,
         memory_mb: int,
@@ -122,11 +135,19 @@ class ForkServer:
         uid afterwards. Raises GraderLost."""
         self._next_id += 1
         ident = b"%d" % self._next_id
-        report, log = (os.memfd_create(name, os.MFD_CLOEXEC) for name in ("report", "log"))
+        fds = report, log, notes = tuple(
+            os.memfd_create(name, os.MFD_CLOEXEC) for name in ("report", "log", "notes")
+        )
         ended_by_itself = False
         try:
             numbers = (layer.uid, timeout_s, memory_mb, max_processes)
-            words = (layer.workdir, str(tests), mode, *canaries)
+            words = (layer.workdir, str(tests), mode, "01"[puts_tests_away], *canaries)
+            words += (
+                str(len(env)),
+                *(word for pair in env.items() for word in pair),
+                str(len(links)),
+                *links,
+            )
             pairs = [
                 word for top, host in layer.directories.items() if top != "/logs" for word in (top, str(host))
             ]
@@ -138,7 +159,7 @@ class ForkServer:
                     *(str(n).encode() for n in numbers),
                     *(os.fsencode(word) for word in (*words, *pairs)),
                 ],
-                (report, log),
+                fds,
             )
             try:
                 code, cpu_s, late, phase = await asyncio.wait_for(asyncio.shield(answer), timeout_s + LATE_S)
@@ -156,15 +177,17 @@ class ForkServer:
                 code=int(code),
                 cpu_s=float(cpu_s),
                 timed_out=late == b"1",
-                phase=phase.decode(),
+                phase=phase.split()[0].decode(),
+                passed_memory=b"memory" in phase.split(),
                 report=_content(report, limit=MAX_REPORT_BYTES + 1),
                 log=_content(log, limit=1 << 20),
                 flags=[],
+                findings=read_findings(_content(notes, limit=MAX_NOTES_BYTES)),
             )
         finally:
             self._waiting.pop(ident, None)
-            os.close(report)
-            os.close(log)
+            for fd in fds:
+                os.close(fd)
             if not ended_by_itself:  # what is killed with its parent goes a moment after it
                 await _done(asyncio.ensure_future(idle(layer.uid)))
 
@@ -221,6 +244,18 @@ async def _done(future: asyncio.Future, *, within_s: float | None = None) -> boo
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([future], timeout=left)
     return True
+
+
+def read_findings(notes: bytes) -> tuple[str, ...] | None:
+    """What the seal says, None when nobody looked; written beside the agent's code, so read as strictly as the
+    report."""
+    try:
+        found = json.loads(notes)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        return None
+    return tuple(plain(word)[:200] for word in found[:20])
 
 
 def _content(fd: int, *, limit: int) -> bytes:

@@ -5,9 +5,9 @@
     reward
 
 The agent's code runs beside the tests (they may import or start it), so: no report means 0, never "the exit
-code said so"; a canary with the wrong outcome means 0; anything odd quarantines. What in-process code can
-still do, and out-of-process tests prevent, is to change one test's outcome from within (patch the reporter
-for chosen tests, or return objects that equal everything).
+code said so"; a canary with the wrong outcome means 0; a broken seal or anything else odd quarantines. What
+in-process code can still do, and out-of-process tests prevent, is to change one test's outcome from within (patch
+the reporter for chosen tests, or return objects that equal everything). docs/VERIFIER.md has the whole list.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ import secrets
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,11 +30,12 @@ from t1core.verifier.ctrf import Report, parse_report
 from t1core.verifier.fork_server import ForkServer, GraderLost, GradeRun
 from t1core.verifier.layer_scan import scan_layer
 from t1core.verifier.reward import DEFAULT_SCALE, RewardKind, counted_reward, no_reward, uncounted_reward
-from t1core.verifier.test_script import asks_for_report, is_standard
+from t1core.verifier.test_script import asks_for_report, can_be_put_away, is_standard
 
 LOG_TAIL_BYTES = 4000
+_TOOL_NAMES = ("PATH", "PYTHON", "PYTEST", "LD_", "BASH_ENV", "ENV", "TMPDIR", "HOME")
 # Things that happen to honest work too.
-_INNOCENT = ("timeout", "no-report:no tests", "no-report:timeout")
+_INNOCENT = ("timeout", "memory", "no-report:no tests", "no-report:timeout")
 
 
 class Grader:
@@ -46,14 +48,15 @@ class Grader:
         max_parallel: int | None = None,
         memory_mb: int = 1024,
         max_processes: int = 64,
+        image: Path | None = None,
     ) -> None:
         """Limits of one grade, whose tests may start the agent's code; its time is the task's, and what it
         writes is bounded by `forked.root.SCRATCH_BYTES`.
 
         `max_parallel` grades run at once, others wait their turn: left out, one a core and 2 at least, since a
-        grade is mostly computation. `memory_mb` bounds the data of each process, not their sum: a grade may
-        take `memory_mb * max_processes` at worst, and pytest with its plugins takes some 50 MB of it.
-        `max_processes` counts threads too.
+        grade is mostly computation. `memory_mb` bounds the data of each process and what all of a grade hold
+        together, of which pytest with its plugins takes some 50 MB; the largest process goes when they pass it.
+        `max_processes` counts threads too. `image` is the unpacked image that the boxes were opened over.
         """
         if max_parallel is None:
             max_parallel = max(2, len(os.sched_getaffinity(0)))
@@ -63,6 +66,7 @@ class Grader:
         if memory_mb < 128:
             raise ValueError(f"Grader: memory_mb {memory_mb} is less than pytest needs; give it 128 or more")
         self._runtime = runtime or ensure_runtime()
+        self._system = image.resolve() if image is not None else Path("/")
         self._memory_mb, self._max_processes = memory_mb, max_processes
         self._turns, self._starting = asyncio.Semaphore(max_parallel), asyncio.Lock()
         self._server: ForkServer | None = None
@@ -92,7 +96,7 @@ class Grader:
             if self._server is None or self._server.is_lost:
                 directory = Path(tempfile.mkdtemp(prefix="server-", dir=self._block.path))
                 directory.chmod(0o711)
-                server = ForkServer(self._runtime, directory=directory)
+                server = ForkServer(self._runtime, directory=directory, system=self._system)
                 await server.ready()
                 self._server = server
             return self._server
@@ -131,9 +135,10 @@ class Grader:
             raise ValueError(f"attempt_dir {attempt_dir} is not empty: every attempt needs one of its own")
         async with self._turns:
             started = time.monotonic()
-            flags = list(scan_layer(layer.directories))
+            scan = scan_layer(layer.directories)
+            flags = list(scan.flags)
             try:
-                run = await self._run(task, layer)
+                run = await self._run(task, layer, links=scan.links)
             except GraderLost as error:
                 grade = _ungraded(task, f"grader-lost:{error}")
             else:
@@ -143,7 +148,7 @@ class Grader:
                 (attempt_dir / "test-stdout.txt").write_bytes(run.log)
             return replace(grade, duration_s=time.monotonic() - started)
 
-    async def _run(self, task: Task, layer: Layer) -> GradeRun:
+    async def _run(self, task: Task, layer: Layer, *, links: Sequence[str]) -> GradeRun:
         server = await self._living_server()
         assert self._block is not None
         self._next_id += 1
@@ -160,6 +165,9 @@ class Grader:
                 layer,
                 tests=staged / "tests",
                 mode="pytest" if forked else "script",
+                puts_tests_away=forked and can_be_put_away(staged / "tests"),
+                env=graded_env(layer.env, task.verifier_env),
+                links=links,
                 canaries=canaries,
                 timeout_s=task.verifier_timeout_s,
                 memory_mb=self._memory_mb,
@@ -188,6 +196,8 @@ class Grader:
         report = parse_report(run.report, expected=task.test_names, ignored=run.canaries_as(task.test_names))
         if run.timed_out:
             flags.append("timeout")
+        if run.passed_memory:
+            flags.append("memory")
         if not run.wants_report:
             reward, source = uncounted_reward(exit_says_solved=run.code == 1)
             passed, solved = 0, run.code == 1
@@ -199,6 +209,8 @@ class Grader:
             flags += report.flags
             if run.canaries is not None and run.code != 1:  # one canary fails, so a whole run ends with 1
                 flags.append(f"exit-code:{run.code}")
+            if run.canaries is not None:
+                flags += ("unsealed",) if run.findings is None else run.findings
             trusted = run.canaries is None or self._canaries_hold(report, run.canaries, flags)
             ignored = set(task.nop_passed) if subtract_nop else set()
             counted = [test for test in report.tests if test.name not in ignored]
@@ -227,6 +239,13 @@ class Grader:
             return True
         flags.append(f"canary:{found[0]},{found[1]}")
         return False
+
+
+def graded_env(layer_env: Mapping[str, str], verifier_env: Mapping[str, str]) -> Mapping[str, str]:
+    """What the tests find in their environment beside our own: the box's, and the verifier's over it. Not what would
+    change our tools: a search path may lead into the agent's directories."""
+    kept = {name: value for name, value in layer_env.items() if not name.startswith(_TOOL_NAMES)}
+    return kept | dict(verifier_env)
 
 
 def tree_hash(directory: Path) -> str:

@@ -6,6 +6,7 @@ from its exit code. The pre-imported grader does that itself; any other script i
 
 import re
 import shlex
+from pathlib import Path
 
 __test__ = False
 
@@ -42,6 +43,16 @@ def is_standard(text: str) -> bool:
         _TEST_FILE in rest
         and asks_for_report(text)
         and all(word in (_TEST_FILE, _REPORT) or _PLAIN_OPTIONS.fullmatch(word) for word in rest)
+    )
+
+
+def can_be_put_away(tests: Path) -> bool:
+    """Whether tests can do without their own files once pytest has read them: nothing lies beside test_outputs.py
+    and test.sh, and the tests never name their place."""
+    if {path.name for path in tests.iterdir()} - {"test_outputs.py", "test.sh"}:
+        return False
+    return (
+        re.search(r"/tests(?![\w.-])|__file__|\binspect\b", (tests / "test_outputs.py").read_text()) is None
     )
 
 

@@ -7,9 +7,12 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
+from t1core.cli import app
 from t1core.sandbox.bubblewrap import BubblewrapSandbox
 from t1core.sandbox.doctor import probe
+from t1core.sandbox.room import room
 from t1core.sandbox.sandbox import SandboxUnavailable
 
 PROBE = (
@@ -24,6 +27,24 @@ def test_this_machine_can_hold_boxes():
     assert found.bubblewrap.startswith("bubblewrap ")
     assert found.tmux.startswith("tmux ")
     assert found.num_boxes > 0
+
+
+def test_the_number_of_boxes_is_arithmetic():
+    found = room(free_bytes=3200 << 20, descriptors=1024, processes=900)
+    # 1,600 MB at 16 MB a box; 960 descriptors at 4; 900 processes at 6; 1,024 uids.
+    assert found.boxes == {"memory": 100, "open files": 240, "processes": 150, "uids": 1024}
+    assert (found.num_boxes, found.limited_by) == (100, "memory")
+    assert room(free_bytes=0, descriptors=10, processes=5).num_boxes == 0
+
+
+def test_the_command_says_what_limits_the_boxes():
+    done = CliRunner().invoke(app, ["doctor"])
+    assert done.exit_code == 0, done.stdout
+    lines = [line.split() for line in done.stdout.splitlines()]
+    number = next(int(line[1]) for line in lines if line[0] == "boxes")
+    limits = {" ".join(line[:-1]): int(line[-1]) for line in lines if line[-2][-1] == ":"}
+    assert set(limits) == {"memory:", "open files:", "processes:", "uids:"}
+    assert abs(min(limits.values()) - number) <= number // 10
 
 
 def test_missing_tools_are_named_with_the_command_that_installs_them(monkeypatch, tmp_path):

@@ -14,7 +14,7 @@ from t1core.sandbox import bubblewrap_box
 from t1core.sandbox.bubblewrap import BubblewrapSandbox
 from t1core.sandbox.inbox import wire
 from t1core.sandbox.outbox import Outbox
-from t1core.sandbox.sandbox import BoxTimeout
+from t1core.sandbox.sandbox import BoxTimeout, SandboxUnavailable
 from tests.sandbox.boxes import in_sandbox, processes_as, spec
 
 
@@ -40,14 +40,14 @@ def test_more_boxes_in_turn_than_there_are_places():
 def test_an_open_layer_keeps_its_place_and_too_many_are_refused():
     async def run(sandbox):
         layers = [await (await sandbox.open(spec(f"b{i}"))).snapshot() for i in range(2)]
-        with pytest.raises(ValueError, match="2 boxes and layers are open in this sandbox"):
+        with pytest.raises(SandboxUnavailable, match="2 boxes and layers are open in this sandbox"):
             await sandbox.open(spec())
         layers[0].close()
         box = await sandbox.open(spec())
         assert box.path == layers[0].path
         layers[0].close()  # its place is another's by now
         assert (await box.exec("echo x > f; cat f", timeout_s=30)).stdout == b"x\n"
-        with pytest.raises(ValueError, match="are open in this sandbox"):
+        with pytest.raises(SandboxUnavailable, match="are open in this sandbox"):
             await sandbox.open(spec())
 
     in_sandbox(run, max_boxes=2)

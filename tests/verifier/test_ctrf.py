@@ -6,6 +6,7 @@ import pytest
 
 from t1core.records import TestStatus
 from t1core.verifier.ctrf import MAX_REPORT_BYTES, parse_report
+from t1core.verifier.fork_server import read_findings
 
 NAMES = ("test_outputs.py::test_a", "test_outputs.py::test_b", "test_outputs.py::test_c")
 
@@ -109,3 +110,30 @@ def test_the_old_plugins_merged_parameters_stand_for_each_of_them():
     assert [test.status.value for test in report.tests] == ["passed", "passed", "failed"]
     assert report.tests[0].duration_s == 0.25
     assert (report.flags, report.version) == ((), "0")
+
+
+def test_a_duration_beyond_any_float_is_unfinished_and_no_error():
+    data = document(entry("test_a", duration=10**400), entry("test_b", duration=True), entry("test_c"))
+    report = parse_report(data, expected=NAMES)
+    assert [test.status.value for test in report.tests] == ["other", "passed", "passed"]
+    assert report.flags == ("unfinished:test_outputs.py::test_a",)
+
+
+def test_text_that_is_no_unicode_is_written_out_and_can_be_stored():
+    odd = {"name": "\ud800", "status": "passed", "duration": 1}
+    failed = entry("test_a", "failed") | {"message": "file \udcff missing"}
+    report = parse_report(document(odd, failed, entry("test_b"), entry("test_c")), expected=NAMES)
+    assert report.tests[0].message == "file \\udcff missing"
+    assert report.flags == ("unexpected:\\ud800",)
+    "".join((*report.flags, *(test.message for test in report.tests))).encode()
+
+
+@pytest.mark.parametrize("notes", [b"", b"{}", b"[1]", b"[", b"\xff", b"[" * 100_000])
+def test_a_seal_that_cannot_be_read_is_no_seal(notes):
+    assert read_findings(notes) is None
+
+
+def test_the_findings_of_a_seal_are_bounded_and_plain_text():
+    assert read_findings(b"[]") == ()
+    assert read_findings(b'["\\ud800"]') == ("\\ud800",)
+    assert [len(word) for word in read_findings(json.dumps(["x" * 999] * 99).encode())] == [200] * 20

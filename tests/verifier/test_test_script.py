@@ -2,7 +2,7 @@
 
 import pytest
 
-from t1core.verifier.test_script import asks_for_report, is_standard
+from t1core.verifier.test_script import asks_for_report, can_be_put_away, is_standard
 from tests.verifier.trials import TEST_SH
 
 RUN = "pytest --ctrf /logs/verifier/ctrf.json /tests/test_outputs.py"
@@ -52,3 +52,21 @@ def test_anything_else_runs_as_it_stands(script):
 def test_asking_for_a_report_is_seen():
     assert asks_for_report("pytest --ctrf=/logs/verifier/ctrf.json")
     assert not asks_for_report("pytest --junitxml=/logs/verifier/ctrf.json")
+
+
+@pytest.mark.parametrize(
+    ("source", "beside", "expected"),
+    [
+        ("def test_a(): assert True\n", (), True),
+        ("def test_a(): assert open('/app/tests.txt').read()\n", (), True),
+        ("def test_a(): assert open('/tests/x').read()\n", (), False),
+        ("from pathlib import Path\nHERE = Path(__file__).parent\n", (), False),
+        ("import inspect\n", (), False),
+        ("def test_a(): assert True\n", ("expected.txt",), False),
+    ],
+)
+def test_tests_that_need_their_own_files_are_not_put_away(tmp_path, source, beside, expected):
+    (tmp_path / "test_outputs.py").write_text(source)
+    for name in ("test.sh", *beside):
+        (tmp_path / name).write_text("")
+    assert can_be_put_away(tmp_path) is expected

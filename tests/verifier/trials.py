@@ -64,7 +64,7 @@ def with_bench(scratch: Path, test: Callable[[Bench], Awaitable[None]], **option
         sandbox, grader = BubblewrapSandbox(), Grader(**options)
         try:
             await grader.start()
-            await asyncio.wait_for(test(Bench(sandbox, grader, scratch)), 300)
+            await asyncio.wait_for(test(Bench(sandbox, grader, scratch)), 900)
         finally:
             await grader.close()
             await sandbox.close()

@@ -30,6 +30,7 @@ from t1core.sandbox.inbox.watch import Watch
 
 SIGKILL = 9
 PR_SET_DUMPABLE = 4
+MSG_CMSG_CLOEXEC = 0x40000000
 TMUX_SOCKET = "/run/t1/tmux"
 END_WITHIN_S = 0.5
 _PACKET = wire.FRAME_BYTES + 1
@@ -96,7 +97,7 @@ class Control:
             self._socket.send(frame)
 
     def _receive(self) -> bool:
-        frame, ancillary, _, _ = self._socket.recvmsg(_PACKET, _ANCILLARY)
+        frame, ancillary, _, _ = self._socket.recvmsg(_PACKET, _ANCILLARY, MSG_CMSG_CLOEXEC)
         for _, kind, data in ancillary:
             if kind == _socket.SCM_RIGHTS:
                 self._fds += [int.from_bytes(data[i : i + 4], sys.byteorder) for i in range(0, len(data), 4)]

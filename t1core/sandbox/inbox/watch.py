@@ -9,7 +9,8 @@ from time import monotonic
 
 ACTIVE_EVERY_S, IDLE_EVERY_S = 1.0, 10.0
 WALK_SHARE = 0.05  # of the time may go into walking the files
-SIGKILL = 9
+ENTRY_BYTES = 512  # what a name takes of the host's disk even when its file is empty
+SIGKILL, ENAMETOOLONG = 9, 36
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -28,11 +29,16 @@ class Watch:
         self.due_at = started + (ACTIVE_EVERY_S if is_active else IDLE_EVERY_S)
         if started < self._walk_at:
             return ""
-        written = sum(_bytes_below(directory) for directory in self._directories)
+        written = [_bytes_below(directory) for directory in self._directories]
         ended = monotonic()
         self._walk_at = ended + (ended - started) / WALK_SHARE
-        if written > self._storage_bytes:
-            return f"the box has written {written >> 20} MB, its limit is {self._storage_bytes >> 20} MB"
+        if None in written:
+            return (
+                "the box has nested directories deeper than a path may be long, where nothing can be counted"
+            )
+        total = sum(size or 0 for size in written)
+        if total > self._storage_bytes:
+            return f"the box has written {total >> 20} MB, its limit is {self._storage_bytes >> 20} MB"
         return ""
 
     def _spare_memory(self) -> None:
@@ -52,16 +58,18 @@ class Watch:
                 return
 
 
-def _bytes_below(directory: str) -> int:
-    """Blocks in use below a directory, links not followed; what cannot be read counts nothing."""
+def _bytes_below(directory: str) -> int | None:
+    """Blocks in use below a directory, and something for each name; links are not followed, what cannot be read
+    counts nothing. None when a path would be longer than the kernel takes."""
     total, pending = 0, [directory]
     while pending:
         try:
             with os.scandir(pending.pop()) as entries:
                 for entry in entries:
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    total += ENTRY_BYTES + entry.stat(follow_symlinks=False).st_blocks * 512
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
-        except OSError:
-            continue
+        except OSError as error:
+            if error.errno == ENAMETOOLONG:
+                return None
     return total

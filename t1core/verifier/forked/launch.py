@@ -32,5 +32,7 @@ def main() -> None:
     code = f"import sys; sys.path[:0] = {paths!r}; from t1core.verifier.forked.server import main; main()"
     python = "/opt/t1/bin/python3"
     os.execve(
-        python, [python, "-I", "-S", "-B", "-c", code, descriptor], {"PATH": os.defpath, "LANG": "C.UTF-8"}
+        python,
+        [python, "-I", "-S", "-B", "-c", code, descriptor, paths[0]],
+        {"PATH": os.defpath, "LANG": "C.UTF-8"},
     )

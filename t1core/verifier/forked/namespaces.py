@@ -44,6 +44,11 @@ def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> No
     _check(result, f"mount {kind or source} on {target}")
 
 
+def unmount(target: str) -> None:
+    """Take a mount away; who has files of it open keeps them. Raises OSError."""
+    _check(_libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
+
+
 def bind_read_only(source: str, target: str) -> None:
     """Bind a tree and make the bind read-only, keeping the flags that the source's mount does not let go."""
     mount(source, target, "", MS_BIND | MS_REC)

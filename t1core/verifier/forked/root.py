@@ -2,12 +2,13 @@
 
 /usr (and its links), /etc, /opt/t1     read-only; the toolchain is the host's and ours, never the agent's
 /app, /root, /tmp and the like          the agent's files, read-only below a discarded upper layer
-/tests                                  the task's tests, read-only
+/tests                                  the task's tests, read-only, above an empty read-only directory
+/run/t1/bin                             for a script: the names it knows pytest by, read-only
 /logs/verifier, /run, /dev, /proc       fresh and empty
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from t1core.verifier.forked.namespaces import (
     MS_BIND,
@@ -15,6 +16,7 @@ from t1core.verifier.forked.namespaces import (
     MS_NOEXEC,
     MS_NOSUID,
     MS_PRIVATE,
+    MS_RDONLY,
     MS_REC,
     bind_read_only,
     change_root,
@@ -30,22 +32,36 @@ _LINKS = (
     ("pts/ptmx", "dev/ptmx"),
 )
 SCRATCH_BYTES = 256 << 20
+COMMANDS = "/run/t1/bin"
+_CLOSED = ("/tests", "/proc", "/logs/verifier")
 
 
-def mount_system(at: str) -> None:
-    """The host's /usr and the top-level directories that belong to it, read-only, below `at`."""
+def mount_system(at: str, *, system: str = "") -> None:
+    """/usr of the host, or of the image at `system`, and the top-level directories that belong to it, read-only, below
+    `at`."""
     os.makedirs(f"{at}/usr", exist_ok=True)
-    bind_read_only("/usr", f"{at}/usr")
+    bind_read_only(f"{system}/usr", f"{at}/usr")
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
-        if os.path.islink(f"/{name}"):
-            os.symlink(os.readlink(f"/{name}"), f"{at}/{name}")
-        elif os.path.isdir(f"/{name}"):
+        source = f"{system}/{name}"
+        if os.path.islink(source):
+            os.symlink(os.readlink(source), f"{at}/{name}")
+        elif os.path.isdir(source):
             os.mkdir(f"{at}/{name}")
-            bind_read_only(f"/{name}", f"{at}/{name}")
+            bind_read_only(source, f"{at}/{name}")
 
 
-def build_root(at: str, *, etc: str, tests: str, directories: Mapping[str, str], workdir: str) -> None:
-    """Mount all of it on the directory `at`, make it the root and enter `workdir`. Needs fresh user and mount
+def build_root(
+    at: str,
+    *,
+    etc: str,
+    tests: str,
+    directories: Mapping[str, str],
+    workdir: str,
+    programs: Mapping[str, str],
+    system: str,
+) -> None:
+    """Mount all of it on the directory `at`, make it the root and enter `workdir`; `programs` are the texts of
+    the commands in `COMMANDS`, `system` is the root that /usr is taken from. Needs fresh user and mount
     namespaces, and to be the pid namespace's first process. The agent's directories are only ever mounted:
     nothing below them is looked up before they are inside the new root."""
     mount("", "/", "", MS_REC | MS_PRIVATE)
@@ -58,17 +74,17 @@ def build_root(at: str, *, etc: str, tests: str, directories: Mapping[str, str],
         "dev/pts",
         "dev/shm",
         "tests",
-        "run/t1",
+        COMMANDS[1:],
         "var/tmp",
         "logs/verifier",
         ".upper",
     ):
         os.makedirs(f"{at}/{name}", exist_ok=True)
-    mount_system(at)
+    mount_system(at, system=system)
     bind_read_only(etc, f"{at}/etc")
     for name in ("alternatives", "ld.so.cache"):
-        if os.path.exists(f"/host/etc/{name}"):
-            bind_read_only(f"/host/etc/{name}", f"{at}/etc/{name}")
+        if os.path.exists(f"{system}/etc/{name}"):
+            bind_read_only(f"{system}/etc/{name}", f"{at}/etc/{name}")
     bind_read_only("/opt/t1", f"{at}/opt/t1")
     for top, host in directories.items():
         _layer(at, top=top, host=host)
@@ -81,7 +97,14 @@ def build_root(at: str, *, etc: str, tests: str, directories: Mapping[str, str],
     os.chmod(f"{at}/dev/shm", 0o1777)
     for target, name in _LINKS:
         os.symlink(target, f"{at}/{name}")
+    mount("tmpfs", f"{at}/tests", "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, "mode=0755")
     bind_read_only(tests, f"{at}/tests")
+    commands = f"{at}/{COMMANDS[1:]}"
+    for name, text in programs.items():
+        with open(f"{commands}/{name}", "w") as file:
+            file.write(text)
+        os.chmod(f"{commands}/{name}", 0o755)
+    bind_read_only(commands, commands)
     change_root(at)
     os.chdir(workdir if os.path.isdir(workdir) else "/")
 
@@ -101,3 +124,12 @@ def _layer(at: str, *, top: str, host: str) -> None:
         mount("overlay", f"{at}/{name}", "overlay", MS_NOSUID | MS_NODEV, options)
     except OSError:  # kernels before 5.11, and file systems that cannot lie below an overlay
         bind_read_only(host, f"{at}/{name}")
+
+
+def unlink_doors(links: Sequence[str]) -> None:
+    """Take away those links of the agent's that lead, in this root, to the tests, to a process or to the root itself.
+    The agent's own layer keeps them."""
+    for link in links:
+        goal = os.path.realpath(link)
+        if os.path.islink(link) and (goal == "/" or goal.startswith(_CLOSED)):
+            os.unlink(link)

@@ -1,23 +1,26 @@
 """A task's own test.sh, run as it stands in a locked-in child."""
 
 import os
-from collections.abc import Mapping
 
 VERIFIER_DIR = "/logs/verifier"
 MAX_READ_BYTES = 8 << 20
 SIGKILL = 9
 
 
-def run_script(*, report_fd: int, environment: Mapping[str, str]) -> int:
-    """Run /tests/test.sh; then, with every other process of the namespace dead, copy its report to
-    `report_fd`.
+def run_script(*, report_fd: int, environment: dict[str, str], commands: str) -> int:
+    """Run /tests/test.sh, with the directory `commands` first on its path; then, with every other process of the
+    namespace dead, copy its report to `report_fd`.
 
     Returns 1 when reward.txt says that the task is solved, else 0. The script's own exit code says nothing.
     """
     os.makedirs(VERIFIER_DIR, exist_ok=True)
     pid = os.fork()
     if pid == 0:
-        os.execve("/bin/bash", ["bash", "/tests/test.sh"], dict(environment))
+        os.execve(
+            "/bin/bash",
+            ["bash", "/tests/test.sh"],
+            environment | {"PATH": f"{commands}:{environment['PATH']}"},
+        )
     os.waitpid(pid, 0)
     try:
         os.kill(-1, SIGKILL)

@@ -2,13 +2,15 @@
 
 Started by `launch`; speaks `wire` messages on the socket whose number is argv[1]:
 
-    setup stage etc seccomp                               ->  ready
-    grade id uid timeout_s memory_mb processes workdir tests mode passing failing [top host ...] + report, log
-                                                          ->  done id code cpu_s timed_out phase
+    setup stage etc system seccomp                        ->  ready
+    grade id uid timeout_s memory_mb processes workdir tests mode away passing failing
+          pairs [name value ...] links [link ...] [top host ...]
+          + descriptors for report, log and notes         ->  done id code cpu_s timed_out phase
     cancel id                                             ->  (done id follows)
 
 `code` is the child's exit code (negative: a signal); `phase` is "ran" when the tests were reached and "setup"
-when the namespaces could not be made, which is our failure and never the agent's.
+when the namespaces could not be made, which is our failure and never the agent's; "ran memory" when the grade took
+more memory than it may.
 """
 
 import _signal
@@ -20,16 +22,17 @@ from dataclasses import dataclass
 from time import monotonic
 
 from t1core.sandbox.inbox import wire
-from t1core.verifier.forked import namespaces, root, session
+from t1core.verifier.forked import alone, namespaces, root, session
 from t1core.verifier.forked.launch import HOST
+from t1core.verifier.forked.session import NOTES_FD, REPLY_FD, REPORT_FD, REQUEST_FD
+from t1core.verifier.forked.supervise import LOCKED_IN, supervise
 
 SIGKILL = 9
-REPORT_FD = 200
 
 
 @dataclass(frozen=True)
 class Order:
-    """One grade to do. Paths are the host's."""
+    """One grade to do. Paths are the host's. `puts_tests_away` has the tests out of sight once they are collected."""
 
     ident: bytes
     uid: int
@@ -39,15 +42,21 @@ class Order:
     workdir: str
     tests: str
     is_script: bool
+    puts_tests_away: bool
     passing: str
     failing: str
+    env: dict[str, str]
+    links: tuple[str, ...]
     directories: dict[str, str]
 
     @classmethod
     def read(cls, fields: list[bytes]) -> "Order":
         """From the fields of a `grade` message."""
         ident, uid, timeout_s, memory_mb, processes, *words = fields
-        workdir, tests, mode, passing, failing, *pairs = (os.fsdecode(word) for word in words)
+        workdir, tests, mode, away, passing, failing, num_env, *rest = (os.fsdecode(word) for word in words)
+        at = 2 * int(num_env)
+        env, (num_links, *rest) = rest[:at], rest[at:]
+        links, pairs = rest[: int(num_links)], rest[int(num_links) :]
         return cls(
             ident=ident,
             uid=int(uid),
@@ -57,8 +66,11 @@ class Order:
             workdir=workdir,
             tests=tests,
             is_script=mode == "script",
+            puts_tests_away=away == "1",
             passing=passing,
             failing=failing,
+            env=dict(zip(env[::2], env[1::2], strict=True)),
+            links=tuple(links),
             directories=dict(zip(pairs[::2], pairs[1::2], strict=True)),
         )
 
@@ -66,7 +78,8 @@ class Order:
 class Server:
     """Serves grades until the host closes the socket."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, *, payload: str) -> None:
+        """`payload` is where this package lies in every child."""
         self._socket = sock
         self._assembler = wire.Assembler()
         self._fds: list[int] = []
@@ -78,7 +91,8 @@ class Server:
         _signal.signal(_signal.SIGCHLD, lambda number, frame: None)
         _signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         self._pid = os.getpid()
-        self._stage = self._etc = ""
+        self._payload = payload
+        self._stage = self._etc = self._system = ""
         self._seccomp = b""
 
     def serve(self) -> Order:
@@ -102,7 +116,7 @@ class Server:
             self._socket.send(frame)
 
     def _receive(self) -> Order | None:
-        frame, fds, _, _ = socket.recv_fds(self._socket, wire.FRAME_BYTES + 1, 2)
+        frame, fds, _, _ = socket.recv_fds(self._socket, wire.FRAME_BYTES + 1, 3)
         self._fds += fds
         if not frame:
             os._exit(0)  # children die with us
@@ -111,8 +125,8 @@ class Server:
             return None
         kind, *fields = wire.unpack(message)
         if kind == b"setup":
-            self._stage, self._etc = (HOST + os.fsdecode(field) for field in fields[:2])
-            self._seccomp = fields[2]
+            self._stage, self._etc, self._system = (HOST + os.fsdecode(field) for field in fields[:3])
+            self._seccomp = fields[3]
             self._answer(b"ready")
             return None
         if kind == b"cancel":
@@ -123,19 +137,21 @@ class Server:
         return self._fork(Order.read(fields))
 
     def _fork(self, order: Order) -> Order | None:
-        (report_fd, log_fd), self._fds = self._fds, []
+        (report_fd, log_fd, notes_fd), self._fds = self._fds, []
         phase_read, phase_write = os.pipe()
         pid = os.fork()
-        if pid == 0 and self._supervise(order, report_fd=report_fd, log_fd=log_fd, phase_fd=phase_write):
+        if pid == 0 and self._supervise(
+            order, report_fd=report_fd, log_fd=log_fd, notes_fd=notes_fd, phase_fd=phase_write
+        ):
             return order
-        for fd in (phase_write, report_fd, log_fd):
+        for fd in (phase_write, report_fd, log_fd, notes_fd):
             os.close(fd)
         self._children[pid] = (order.ident, monotonic() + order.timeout_s, phase_read)
         return None
 
-    def _supervise(self, order: Order, *, report_fd: int, log_fd: int, phase_fd: int) -> bool:
+    def _supervise(self, order: Order, *, report_fd: int, log_fd: int, notes_fd: int, phase_fd: int) -> bool:
         """In a child: enter the namespaces and fork their first process, for which this returns True. The
-        child itself waits for it and ends with its exit code; it is outside the new pid namespace, and unseen
+        child itself supervises it and ends with its exit code; it is outside the new pid namespace, and unseen
         from there."""
         code = 1
         try:
@@ -144,19 +160,29 @@ class Server:
             _signal.set_wakeup_fd(-1)
             namespaces.die_with_parent(self._pid)
             namespaces.enter(uid=order.uid)
+            (request_read, request_write), (reply_read, reply_write) = os.pipe(), os.pipe()
             inner = os.fork()
             if inner == 0:
-                self._lock_in(order, report_fd=report_fd, phase_fd=phase_fd)
+                kept = {
+                    REPORT_FD: report_fd, NOTES_FD: notes_fd, REQUEST_FD: request_write, REPLY_FD: reply_read,
+                }  # fmt: skip
+                self._lock_in(order, kept=kept, phase_fd=phase_fd)
                 return True
             namespaces.kill_with_parent()  # the change of uid cleared it
-            os.close(phase_fd)
-            _, status = os.waitpid(inner, 0)
-            code = os.waitstatus_to_exitcode(status) & 0xFF
+            for fd in (request_write, reply_read, report_fd, notes_fd):
+                os.close(fd)
+            code = supervise(
+                inner,
+                request_fd=request_read,
+                reply_fd=reply_write,
+                phase_fd=phase_fd,
+                memory_bytes=order.memory_mb << 20,
+            )
         except BaseException as error:
             os.write(2, f"{type(error).__name__}: {error}\n".encode())
         os._exit(code)
 
-    def _lock_in(self, order: Order, *, report_fd: int, phase_fd: int) -> None:
+    def _lock_in(self, order: Order, *, kept: dict[int, int], phase_fd: int) -> None:
         os.setsid()  # a signal to its own process group would reach the server
         namespaces.kill_with_parent()
         namespaces.set_hostname("box")
@@ -167,13 +193,18 @@ class Server:
             tests=HOST + order.tests,
             directories={top: HOST + host for top, host in order.directories.items()},
             workdir=order.workdir,
+            system=self._system,
+            programs=alone.programs(self._payload) if order.is_script else {},
         )
+        root.unlink_doors(order.links)
         limits = {"NPROC": order.processes, "DATA": order.memory_mb << 20, "FSIZE": root.SCRATCH_BYTES}
         namespaces.limit({**limits, "NOFILE": 1024, "CORE": 0, "CPU": int(order.timeout_s) + 5})
         namespaces.give_up_privileges(self._seccomp)
-        os.dup2(report_fd, REPORT_FD)
+        for target, fd in kept.items():
+            os.dup2(fd, target, inheritable=False)  # no program of the agent's may have them
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
         os.write(phase_fd, b"ran")
+        os.write(REQUEST_FD, LOCKED_IN)
         os.closerange(3, REPORT_FD)
 
     def _kill_late(self) -> None:
@@ -191,7 +222,7 @@ class Server:
                 return
             ident, _, phase_fd = self._children.pop(pid)
             with open(phase_fd, "rb") as pipe:
-                phase = pipe.read(16) or b"setup"
+                phase = pipe.read(64) or b"setup"
             code = os.waitstatus_to_exitcode(status)
             late = pid in self._timed_out
             self._timed_out.discard(pid)
@@ -200,10 +231,11 @@ class Server:
 
 
 def main() -> None:
-    """argv: the socket's descriptor."""
+    """argv: the socket's descriptor, and the payload's path."""
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     sys.dont_write_bytecode = True
     sock = socket.socket(fileno=int(sys.argv[1]))
     sock.set_inheritable(False)
     session.warm_up("/tmp")
-    session.wait_at_the_door(Server(sock).serve, report_fd=REPORT_FD)
+    server = Server(sock, payload=sys.argv[2])
+    session.wait_at_the_door(server.serve)

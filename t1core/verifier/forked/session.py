@@ -7,11 +7,16 @@ collection, run and report.
 Two canary tests are slipped in among the task's tests, under names drawn for this grade: one must pass, one
 must fail. They live in the same module as the real tests, so code that flips outcomes by file or wholesale
 flips them too.
+
+Before the first test runs, the tests are put away if they allow it; before the report is written, every other
+process of the grade is killed, so that no program which the tests started can touch the report; after it, the
+seal is looked at.
 """
 
 import contextlib
 import gc
 import io
+import linecache
 import os
 import sys
 import tempfile
@@ -20,8 +25,14 @@ from typing import Any, NoReturn
 
 import pytest
 
+from t1core.verifier.forked.root import COMMANDS
 from t1core.verifier.forked.script import run_script
+from t1core.verifier.forked.seal import Seal, record
+from t1core.verifier.forked.supervise import PUT_AWAY
 
+SIGKILL = 9
+# Where a child finds the host's files for the report and the seal, and the way to its supervisor and back.
+REPORT_FD, NOTES_FD, REQUEST_FD, REPLY_FD = 200, 201, 202, 203
 TEST_FILE = "/tests/test_outputs.py"
 EMPTY_INI = "/opt/t1/pytest.ini"
 ENVIRONMENT = {
@@ -58,8 +69,10 @@ def arguments(*, report: str, test_file: str, root: str, ini: str) -> list[str]:
 class Door:
     """Holds the server at collection; lets children through, and ends them once their report is written."""
 
-    def __init__(self, serve: Callable[[], Any], *, report_fd: int) -> None:
-        self._serve, self._report_fd = serve, report_fd
+    def __init__(self, serve: Callable[[], Any]) -> None:
+        self._serve = serve
+        self._order: Any = None
+        self._seal: Seal | None = None
         self._session: pytest.Session | None = None
         self._canaries: tuple[str, str] | None = None
 
@@ -71,13 +84,14 @@ class Door:
         gc.collect()
         gc.disable()
         gc.freeze()
-        order = self._serve()
+        self._seal = Seal(session.config)
+        order = self._order = self._serve()
         gc.enable()
         os.environ.clear()
-        os.environ.update(ENVIRONMENT)
+        os.environ.update(order.env | ENVIRONMENT)
         tempfile.tempdir = None  # remembers the server's
         if order.is_script:
-            os._exit(run_script(report_fd=self._report_fd, environment=ENVIRONMENT))
+            os._exit(run_script(report_fd=REPORT_FD, environment=dict(os.environ), commands=COMMANDS))
         capture.start_global_capturing()
         capture.suspend_global_capture()
         session.config._ctrf._report.start()
@@ -93,10 +107,29 @@ class Door:
         items.insert(hash(passing) % (len(items) + 1), good)
         items.append(pytest.Function.from_parent(module, name=failing, callobj=_must_fail))
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Put the tests away, so that no program they start can read them; tracebacks keep their source lines."""
+        assert self._seal is not None
+        self._seal.watch(session.items)
+        if self._order.puts_tests_away:
+            lines = linecache.getlines(TEST_FILE)
+            # Without a time of change it is not looked for on disk again.
+            linecache.cache[TEST_FILE] = (sum(map(len, lines)), None, lines, TEST_FILE)
+            os.write(REQUEST_FD, PUT_AWAY)
+            os.read(REPLY_FD, 1)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """As the namespace's first process we can end all others at once, before the report is written."""
+        assert os.getpid() == 1
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, SIGKILL)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_unconfigure(self) -> None:
         """The report is written; what pytest would still tidy up ends with the process."""
-        assert self._session is not None
+        assert self._session is not None and self._seal is not None
+        record(self._seal.findings(self._order.directories), fd=NOTES_FD)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(int(self._session.exitstatus))
@@ -110,10 +143,10 @@ def _must_fail() -> None:
     assert sum(range(4)) == 7
 
 
-def wait_at_the_door(serve: Callable[[], Any], *, report_fd: int) -> NoReturn:
+def wait_at_the_door(serve: Callable[[], Any]) -> NoReturn:
     """Start the session; `serve` returns in locked-in children only."""
-    argv = arguments(report=f"/proc/self/fd/{report_fd}", test_file=TEST_FILE, root="/tests", ini=EMPTY_INI)
-    code = pytest.main(argv, plugins=[Door(serve, report_fd=report_fd)])
+    argv = arguments(report=f"/proc/self/fd/{REPORT_FD}", test_file=TEST_FILE, root="/tests", ini=EMPTY_INI)
+    code = pytest.main(argv, plugins=[Door(serve)])
     os._exit(int(code))  # only when pytest refused to start
 
 
