@@ -26,7 +26,11 @@ ACTOR = (
     ),
     Metric("actor/kl_behaviour", "nats", MEAN, "k3 estimate of KL(behaviour, new policy)", "below 0.01"),
     Metric(
-        "actor/lr", "1", SAME, "actor learning rate of this step", "as configured; absent in critic-only steps"
+        "actor/lr",
+        "1",
+        SAME,
+        "actor learning rate of this step",
+        "as configured; absent in critic-only steps",
     ),
 )
 
@@ -202,6 +206,16 @@ FIDELITY = (
         "routing/rows", "rows", SUM, "routing rows replayed, tokens - 1 a training row", "tokens minus rows"
     ),
     Metric("routing/missing", "rows", SUM, "training rows without a recorded route", "0"),
+    Metric(
+        "routing/flip_frac",
+        "fraction",
+        MEAN,
+        "router choices of loss tokens for which the trainer, left free, takes another set of experts",
+        "small and flat; it grows with bf16 and with depth",
+    ),
+    Metric(
+        "routing/flip_token_frac", "fraction", MEAN, "loss tokens with such a choice in any layer", "the same"
+    ),
 )
 
 _PHASES = {
@@ -242,7 +256,13 @@ EVAL = (
 )
 
 MEMORY = tuple(
-    Metric(f"memory/{part}_mb", "MB", MAX, f"resident memory of the {part} as the step ends", "flat, after a few steps")
+    Metric(
+        f"memory/{part}_mb",
+        "MB",
+        MAX,
+        f"resident memory of the {part} as the step ends",
+        "flat, after a few steps",
+    )
     for part in ("driver", "trainer", "engine", "host")
 )
 
