@@ -9,10 +9,11 @@ import pytest
 from t1core.agent.context import AgentLimits
 from t1core.agent.prompt import WORDINGS
 from t1core.agent.tokenizer import train_tokenizer
-from t1core.records import Boundary, StopReason, Task
+from t1core.records import Boundary, Grade, RewardSource, StopReason, Task
 from t1core.rollout.faults import SilentEngine
 from t1core.rollout.pacing import Pacer
 from t1core.rollout.trial import BoxLimits, RewardRule, TrialRunner, TrialSpec
+from t1core.routing import MissingRoutes
 from t1core.sandbox.bubblewrap import BubblewrapSandbox
 from t1core.verifier.grader import Grader
 
@@ -73,6 +74,7 @@ def trial(task, tokenizer, *, generate=breaking, during=None, deadline_s=120.0, 
             num_experts=8,
             deadline_s=deadline_s,
             control_deadline_s=1.0,
+            engine_name="engine 7",
         )
         began = time.monotonic()
         try:
@@ -135,6 +137,15 @@ def test_a_second_cut_does_not_break_into_the_first_ones_clean_up(task, tokenize
 
     ended, _, live, _ = trial(task, tokenizer, during=cut_twice)
     assert ended.stop_reason is StopReason.CUT and ended.failure is None and live == 0
+
+
+def test_missing_routes_abort_the_rollout_and_name_the_engine(task, tokenizer, monkeypatch):
+    async def graded(*_):
+        return Grade(0.5, RewardSource.CTRF, passed=1, total=2, solved=False, tests=())
+
+    monkeypatch.setattr(TrialRunner, "_grade", graded)
+    with pytest.raises(MissingRoutes, match="engine 7: trial trial: the engine returned no routes"):
+        trial(task, tokenizer, generate=one_word(tokenizer))
 
 
 def one_word(tokenizer):
