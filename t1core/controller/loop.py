@@ -148,7 +148,9 @@ async def _record(
     metrics |= clock.metrics(await crew.cpu_s(), beside.rollout if beside else None)
     metrics |= {f"memory/{part}_mb": size for part, size in (await crew.memory_mb()).items()}
     spans = [row.spans for item in pending.rollout.accepted for row in item.rows]
-    run.record_tokens(pending.batch, per_token=result.per_token, spans=spans)
+    run.record_tokens(
+        pending.batch, per_token=result.per_token, spans=spans, pack_routes=campaign.config.pack_routes
+    )
     run.record_metrics(metrics, step=pending.step)
     run.update_status(step=pending.step, phase=f"step {pending.step + 1} of {campaign.config.num_steps}")
     campaign.say(progress_line(campaign, pending.step, metrics))
