@@ -12,6 +12,7 @@ from t1core.analysis.heldout import heldout_gain
 from t1core.analysis.interval import Interval, mean_interval, welch_interval
 from t1core.analysis.learning import QuarterGain, quarter_gain, reward_curve
 from t1core.analysis.pick import pick_trials
+from t1core.analysis.routing_gap import check_routing_gap, flips_by_layer, replay_effect, tails
 
 __all__ = [
     "Check",
@@ -20,21 +21,25 @@ __all__ = [
     "RunFrames",
     "assert_holds",
     "check_learning",
+    "check_routing_gap",
     "check_run",
     "compare_runs",
     "cpu_budget",
     "explained_variance",
     "family_table",
+    "flips_by_layer",
     "heldout_gain",
     "logprob_gap",
     "mean_interval",
     "over_runs",
     "pick_trials",
     "quarter_gain",
+    "replay_effect",
     "reward_curve",
     "reward_curves",
     "say",
     "stop_reasons",
+    "tails",
     "time_split",
     "turns_by_step",
     "welch_interval",

@@ -22,7 +22,8 @@ from t1core.cluster.part import Part, Watchdog
 from t1core.cluster.session import placement, ray_session
 from t1core.config import CampaignConfig
 from t1core.model.shape import ModelShape
-from t1core.records import Batch, Boundary
+from t1core.records import Batch, Boundary, Generation
+from t1core.rollout.route_probe import SESSION, probe_routes
 from t1core.rollout.trial import TrialResult, TrialSpec
 from t1core.sandbox.state import clear_abandoned
 from t1core.train.result import TrainResult
@@ -241,9 +242,27 @@ async def _set_up(
         "config": tree,
         "model_path": str(actor_path),
         "num_experts": shape.num_experts,
+        "engine_name": crew.engine.name,
     }
     await asyncio.gather(
         crew.engine.call("ping", deadline_s=300.0),
         crew.host.call("setup", settings=host_settings, engine=crew.engine.actor, deadline_s=300.0),
         *(trainer.call("setup", tree, **paths, master=master, deadline_s=None) for trainer in crew.trainers),
     )
+    if config.train.use_rollout_routing_replay:
+        await _probe_routes(crew, shape=shape, deadline_s=Deadlines.of(config).control_s)
+
+
+async def _probe_routes(crew: Crew, *, shape: ModelShape, deadline_s: float) -> None:
+    async def generate(input_ids: Any, **request: Any) -> Generation:
+        return await crew.engine.call("generate", input_ids, deadline_s=deadline_s, **request)
+
+    await probe_routes(
+        generate,
+        engine=crew.engine.name,
+        vocab_size=shape.vocab_size,
+        num_layers=shape.num_layers,
+        experts_per_token=shape.num_experts_per_tok,
+        num_experts=shape.num_experts,
+    )
+    await crew.engine.call("release_session", SESSION, deadline_s=deadline_s)

@@ -79,7 +79,7 @@ def make_boxes(config: CampaignConfig) -> tuple[BubblewrapSandbox, Grader]:
 async def make_runner(
     settings: dict[str, Any], engine: ray.actor.ActorHandle
 ) -> tuple[TrialRunner, Any, Grader]:
-    """Build a host from a resolved configuration, the model's directory and its number of experts."""
+    """Build a host from a resolved configuration, the model's directory and number of experts, the engine's name."""
     config = CampaignConfig.model_validate(settings["config"])
     deadlines = Deadlines.of(config)
     agent = config.agent
@@ -111,6 +111,7 @@ async def make_runner(
         reward=RewardRule(config.reward.kind, config.reward.scale, config.reward.subtract_nop),
         pacer=Pacer(config.sandbox.create_rate_per_s),
         num_experts=settings["num_experts"],
+        engine_name=settings["engine_name"],
         deadline_s=deadlines.trial_s,
         control_deadline_s=deadlines.control_s,
     )

@@ -307,6 +307,9 @@ class CampaignConfig(Settings):
     """Where run directories are made."""
     checkpoint_every: int = Field(0, ge=0)
     """Write a checkpoint every so many steps; 0: only the final weights."""
+    pack_routes: bool = False
+    """Store the routes of a run in 53 bits a layer instead of 64. For models with 8 experts a token; reading them then
+    takes time (about 1 GB/s) and memory, where plain ones are mapped."""
     model: ModelSettings = ModelSettings()
     warm_start: WarmStartSettings = WarmStartSettings()
     tasks: TaskSettings = TaskSettings()
@@ -331,6 +334,11 @@ class CampaignConfig(Settings):
             )
         self._check_agent()
         self._check_deadlines()
+        if self.pack_routes and not self.model.actor_path and self.model.num_experts_per_tok != 8:
+            raise ValueError(
+                "pack_routes=true packs 8 experts a token, "
+                f"model.num_experts_per_tok={self.model.num_experts_per_tok}: leave the routes plain"
+            )
         if self.train.num_critic_only_steps >= self.num_steps:
             raise ValueError(
                 f"train.num_critic_only_steps={self.train.num_critic_only_steps} leaves no actor step in "

@@ -130,7 +130,9 @@ async def _record(
     metrics |= {f"memory/{part}_mb": size for part, size in (await crew.memory_mb()).items()}
     metrics |= _watch_turns(campaign, metrics)
     spans = [row.spans for item in pending.rollout.accepted for row in item.rows]
-    run.record_tokens(pending.batch, per_token=result.per_token, spans=spans)
+    run.record_tokens(
+        pending.batch, per_token=result.per_token, spans=spans, pack_routes=campaign.config.pack_routes
+    )
     run.record_metrics(metrics, step=pending.step)
     run.update_status(step=pending.step, phase=f"step {pending.step + 1} of {campaign.config.num_steps}")
     campaign.say(progress_line(campaign, pending.step, metrics))

@@ -281,6 +281,16 @@ FIDELITY = (
         "routing/rows", "rows", SUM, "routing rows replayed, tokens - 1 a training row", "tokens minus rows"
     ),
     Metric("routing/missing", "rows", SUM, "training rows without a recorded route", "0"),
+    Metric(
+        "routing/flip_frac",
+        "fraction",
+        MEAN,
+        "router choices of loss tokens for which the trainer, left free, takes another set of experts",
+        "small and flat; it grows with bf16 and with depth",
+    ),
+    Metric(
+        "routing/flip_token_frac", "fraction", MEAN, "loss tokens with such a choice in any layer", "the same"
+    ),
 )
 
 _PHASES = {

@@ -91,9 +91,9 @@ def attach(model: nn.Module) -> None:
 
 
 def arm(model: nn.Module, routes: torch.Tensor) -> None:
-    """Give the next forward pass its routes: integers [tokens, layers, k], ids ascending within k, one row
-    for each token of this rank's packed row as the model is given it, pads included, all layers of the
-    network.
+    """Give the next forward pass its routes: [tokens, layers, k], ids ascending within k, one row for each
+    token of this rank's packed row as the model is given it, pads included, all layers of the network. Any
+    integer type: they are kept as they are, and widened layer by layer when used.
 
     Under sequence parallelism each rank keeps the slice that its routers see. Call it once before each micro-
     batch's forward. Raises ValueError where ids or layers do not fit the model.
@@ -104,7 +104,8 @@ def arm(model: nn.Module, routes: torch.Tensor) -> None:
             f"routes have shape {tuple(routes.shape)}, "
             f"expected [tokens, {config.num_layers}, {config.moe_router_topk}]"
         )
-    if routes.numel() and not 0 <= int(routes.min()) <= int(routes.max()) < config.num_moe_experts:
+    # int32 for the comparison alone: torch has no minimum of uint16
+    if routes.numel() and not all(0 <= int(x) < config.num_moe_experts for x in routes.int().aminmax()):
         raise ValueError(f"routes name experts outside 0..{config.num_moe_experts - 1}")
     if config.sequence_parallel:
         tp = parallel_state.get_tensor_model_parallel_world_size()
@@ -130,6 +131,14 @@ def assert_consumed(model: nn.Module) -> None:
         )
 
 
+def assert_idle(model: nn.Module) -> None:
+    """No routes wait for a pass: a pass that begins now can neither use up nor overtake another one's."""
+    for router in _routers(model):
+        layer = router.router_replay
+        waiting = isinstance(layer, LayerRoutes) and (layer.forward or layer.backward)
+        assert not waiting, f"layer {layer.layer}: routes of an earlier pass were not consumed"
+
+
 def record(model: nn.Module) -> None:
     """Route freely and keep every choice from now on."""
     for layer in _layers(model):
@@ -143,6 +152,11 @@ def recorded(model: nn.Module) -> torch.Tensor:
     """
     layers = [_whole(layer.recorded, model.config.sequence_parallel) for layer in _layers(model)]
     return torch.stack(layers, dim=1)
+
+
+def layer_numbers(model: nn.Module) -> list[int]:
+    """The layers of this pipeline stage, counted from 0 over the whole network, in the order of `recorded`."""
+    return [layer.layer for layer in _layers(model)]
 
 
 def _whole(passes: list[torch.Tensor], split: bool) -> torch.Tensor:

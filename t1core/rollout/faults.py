@@ -1,10 +1,11 @@
 """Engines with one fault each, for fault tests and failure notebooks: one that never answers, one that dies
-mid-request.
+mid-request, one that returns no routes, one that returns all of them where a delta was asked for.
 
 Both wrap a real engine, so that everything but the fault is real.
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Any, Never
 
 import numpy as np
@@ -116,3 +117,19 @@ class DyingEngine(_Wrapped):
             raise EngineDead("the engine died on purpose (DyingEngine)")
         self._answers_left -= 1
         return await super().generate(input_ids, **request)
+
+
+class RoutelessEngine(_Wrapped):
+    """Serves everything but the routes, as an engine does that was started without its flag."""
+
+    async def generate(self, input_ids: np.ndarray, **request: Any) -> Generation:
+        return replace(await super().generate(input_ids, **request), routed_experts=None)
+
+
+class FullLengthRoutesEngine(_Wrapped):
+    """Returns the rows of the whole sequence and says that they begin where the delta was asked from."""
+
+    async def generate(self, input_ids: np.ndarray, **request: Any) -> Generation:
+        start = request.pop("routed_experts_start", 0)
+        whole = await super().generate(input_ids, routed_experts_start=0, **request)
+        return replace(whole, routed_experts_start=start)

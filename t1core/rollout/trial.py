@@ -126,9 +126,11 @@ class TrialRunner:
         num_experts: int,
         deadline_s: float,
         control_deadline_s: float,
+        engine_name: str = "the engine",
     ) -> None:
         """`limits.timeout_s` and `verifier_timeout_s` cap what a task asks for. `deadline_s` bounds a trial from its
-        arrival to its rows, `control_deadline_s` each part of its clean-up."""
+        arrival to its rows, `control_deadline_s` each part of its clean-up; `engine_name` is who is named when routes
+        are missing."""
         self._sandbox = sandbox
         self._grader = grader
         self._generate = generate
@@ -143,6 +145,7 @@ class TrialRunner:
         self._reward = reward
         self._pacer = pacer
         self._num_experts = num_experts
+        self._engine_name = engine_name
         self._deadline_s = deadline_s
         self._control_deadline_s = control_deadline_s
         self._live: dict[str, asyncio.Task[TrialResult]] = {}
@@ -163,8 +166,8 @@ class TrialRunner:
             if spec.trial_id not in self._cut:
                 raise
             return trial.cut()
-        except MissingRoutes:
-            raise
+        except MissingRoutes as error:
+            raise MissingRoutes(f"{self._engine_name}: {error}") from error
         except TimeoutError as error:
             overdue = TrialOverdue(f"not through after {self._deadline_s:g} s, in phase {trial.phase}")
             trial.fail(overdue if limit.expired() else error)

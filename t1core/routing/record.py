@@ -44,8 +44,13 @@ def validate(routes: np.ndarray, *, num_tokens: int, num_experts: int) -> None:
     _check_range(routes, num_experts=num_experts)
     if routes.size and not routes.any():
         raise ValueError(f"all {len(routes)} routing rows are zero; the engine recorded nothing")
-    if routes.shape[-1] > 1 and not (routes[..., 1:] > routes[..., :-1]).all():
-        row = int(np.argmin((routes[..., 1:] > routes[..., :-1]).all(axis=(1, 2))))
+    flat = np.ascontiguousarray(routes).reshape(-1)
+    rises = flat[1:] > flat[:-1]
+    rises[routes.shape[-1] - 1 :: routes.shape[-1]] = (
+        True  # from one choice's last id to the next one's first
+    )
+    if not rises.all():
+        row = int(np.argmin(rises)) // (routes.shape[1] * routes.shape[2])
         raise ValueError(f"routing row {row} is not strictly ascending within k; sort it with canonical()")
 
 

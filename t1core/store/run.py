@@ -222,6 +222,7 @@ class Run:
         *,
         per_token: Mapping[str, np.ndarray],
         spans: Sequence[Sequence[TurnSpan]] = (),
+        pack_routes: bool = False,
     ) -> None:
         """Write the trained batch of `batch.step` and the trainer's arrays [T]: values, advantages, returns,
         trainer_logprobs, free_logprobs. `spans` are the rows' turn spans; without them the loss mask tells
@@ -229,7 +230,7 @@ class Run:
         """
         self._assert_writer()
         path = self._claim(self._token_path(batch.step))
-        token_file.write_tokens(path, batch, per_token=per_token, spans=spans)
+        token_file.write_tokens(path, batch, per_token=per_token, spans=spans, pack_routes=pack_routes)
 
     def record_vocabulary(self, texts: Sequence[str]) -> None:
         """The text of each token id, so that readers show tokens without a tokenizer."""

@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 
 from t1core.records import Batch, PrefixRelation, RowStatus, TrainingRow, TurnSpan
+from t1core.store.packed_routes import pack, unpack
 from t1core.store.tensors import read_tensors, write_tensors
 
 _BATCH = ("tokens", "cu_seqlens", "loss_mask", "rollout_log_probs", "weight_versions", "rewards", "num_tests")
 _SPANS = ("span_row", "span_start", "span_end")
-_RESERVED = (*_BATCH, *_SPANS, "routed_experts")
+_PACKED, _SHAPE = "routed_experts_packed", "routed_experts_shape"
+_RESERVED = (*_BATCH, *_SPANS, "routed_experts", _PACKED)
 # Defined at sampled tokens only; elsewhere the arrays hold filler that must not be read as a number.
 _SAMPLED_ONLY = ("trainer_logprobs", "free_logprobs", "advantages", "returns")
 
@@ -24,15 +26,21 @@ def write_tokens(
     *,
     per_token: Mapping[str, np.ndarray],
     spans: Sequence[Sequence[TurnSpan]] = (),
+    pack_routes: bool = False,
 ) -> None:
-    """The batch's arrays, `per_token` arrays [T] aligned with `batch.tokens`, and the rows' turn spans."""
+    """The batch's arrays, `per_token` arrays [T] aligned with `batch.tokens`, and the rows' turn spans.
+
+    `pack_routes` stores routes as `packed_routes` does, which takes records of 8 experts a set.
+    """
     for name, array in per_token.items():
         assert name not in _RESERVED, f"{name} is the name of one of the batch's own arrays"
         assert array.shape == (batch.num_tokens,), f"{name}: {array.shape}, expected ({batch.num_tokens},)"
     assert not spans or len(spans) == len(batch), "give spans for every row of the batch or for none"
     arrays = {name: getattr(batch, name) for name in _BATCH} | dict(per_token)
     if batch.routed_experts is not None:
-        arrays["routed_experts"] = batch.routed_experts
+        arrays |= (
+            {_PACKED: pack(batch.routed_experts)} if pack_routes else {"routed_experts": batch.routed_experts}
+        )
     flat = [(row, span) for row, row_spans in enumerate(spans) for span in row_spans]
     arrays["span_row"] = np.array([row for row, _ in flat], dtype=np.int32)
     arrays["span_start"] = np.array([span.start for _, span in flat], dtype=np.int32)
@@ -43,16 +51,22 @@ def write_tokens(
         "span_calls": json.dumps([span.model_call_id for _, span in flat]),
         "span_relations": json.dumps([str(span.relation) for _, span in flat]),
     }
+    if _PACKED in arrays:
+        assert batch.routed_experts is not None
+        metadata[_SHAPE] = json.dumps(batch.routed_experts.shape)
     write_tensors(path, arrays, metadata=metadata)
 
 
-def read_batch(path: Path) -> tuple[Batch, dict[str, np.ndarray]]:
-    """(batch, per-token arrays), views of the mapped file."""
+def read_batch(path: Path, *, with_routes: bool = True) -> tuple[Batch, dict[str, np.ndarray]]:
+    """(batch, per-token arrays), views of the mapped file; routes that were packed are unpacked into memory."""
     arrays, metadata = read_tensors(path)
+    routes = arrays.get("routed_experts") if with_routes else None
+    if with_routes and _PACKED in arrays:
+        routes = unpack(arrays[_PACKED], shape=tuple(json.loads(metadata[_SHAPE])))
     batch = Batch(
         step=int(metadata["step"]),
         rollout_ids=tuple(json.loads(metadata["rollout_ids"])),
-        routed_experts=arrays.get("routed_experts"),
+        routed_experts=routes,
         **{name: arrays[name] for name in _BATCH},
     )
     return batch, {name: array for name, array in arrays.items() if name not in _RESERVED}
@@ -100,7 +114,7 @@ def read_token_frame(path: Path, *, trial_id: str | None = None) -> pd.DataFrame
     and throughout where the spans were not stored. Numbers that exist at sampled tokens only are NaN
     elsewhere. With `trial_id`, only that trial's rows. KeyError if the step didn't train it.
     """
-    batch, per_token = read_batch(path)
+    batch, per_token = read_batch(path, with_routes=False)
     arrays, metadata = read_tensors(path)
     rows = [row for row, rollout in enumerate(batch.rollout_ids) if trial_id in (None, rollout)]
     if trial_id is not None and not rows:

@@ -130,6 +130,7 @@ class Learner:
 
         if not micro_batches:
             return []
+        replay.assert_idle(self.model)
         results = get_forward_backward_func()(
             forward_step_func=forward,
             data_iterator=iter(micro_batches),

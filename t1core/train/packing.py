@@ -48,15 +48,19 @@ class MicroBatch:
         return _take(stream, self.target_source)
 
     def gather_routes(self, routes: np.ndarray, *, num_experts: int) -> np.ndarray:
-        """Routes of the batch [T - rows, L, k] -> int64 [P, L, k], ascending within k. Positions without a
-        recorded route get distinct experts that rotate with the position, so that padding never piles onto
-        expert 0."""
+        """Routes of the batch [T - rows, L, k] -> [P, L, k] in the record's own dtype, ascending within k.
+
+        Positions without a recorded route (padding, a row's last token) take turns over all experts, whatever
+        the rows' lengths, so that they never pile onto a few. The turn starts at the first row's number:
+        micro-batches of one row each would otherwise all begin with expert 0.
+        """
         _, num_layers, topk = routes.shape
-        filled = np.empty((len(self), num_layers, topk), dtype=np.int64)
+        filled = np.empty((len(self), num_layers, topk), dtype=routes.dtype)
         known = self.route_source >= 0
         filled[known] = routes[self.route_source[known]]
-        rotation = (np.arange(len(self))[:, None] * topk + np.arange(topk)) % num_experts
-        filled[~known] = np.sort(rotation, axis=1)[~known][:, None, :]
+        turn = np.arange(np.count_nonzero(~known)) + (self.rows[0] if self.rows else 0)
+        spread = (turn[:, None] * topk + np.arange(topk)) % num_experts
+        filled[~known] = np.sort(spread, axis=1)[:, None, :]
         return filled
 
 

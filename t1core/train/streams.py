@@ -18,8 +18,8 @@ from t1core.train.packing import MicroBatch, assign_rows, pack_rows
 @dataclass(frozen=True)
 class DeviceMicroBatch:
     """One packed sequence on the device. tokens, targets, position_ids, source: int64 [P]; source is the
-    batch position of the token predicted here, -1 for none; routes int64 [P, L, k] or None; cu_seqlens int32
-    [segments + 1]."""
+    batch position of the token predicted here, -1 for none; routes [P, L, k] in the record's compact dtype, or
+    None; cu_seqlens int32 [segments + 1]."""
 
     tokens: torch.Tensor
     targets: torch.Tensor
@@ -68,7 +68,8 @@ class BatchStreams:
         on every rank.
 
         Each token's value comes from the one data- and context-parallel place that predicts it, so adding
-        shards of zeros elsewhere is exact. Off the last pipeline stage `shards` is empty.
+        shards of zeros elsewhere is exact. What only the last pipeline stage has, the others leave out (`shards`
+        empty); what each has of its own layers is summed.
         """
         stream = torch.zeros(self.num_tokens, dtype=torch.float32, device=self.mask.device)
         for micro, values in zip(self.micro_batches, shards, strict=False):
@@ -108,6 +109,8 @@ def put_batch(
         )
         for rows in ranks[parallel_state.get_data_parallel_rank()]
     ]
+    if with_routes:
+        _assert_whole_record_placed(own, batch, device=device)
     lengths = torch.from_numpy(batch.lengths())
     return BatchStreams(
         mask=torch.tensor(batch.loss_mask, device=device).bool(),
@@ -142,6 +145,16 @@ def total_over_batch(reports: Sequence[torch.Tensor], *, width: int, device: tor
     for report in reports:
         total += report.double()
     return reduce_over_batch(total)
+
+
+def _assert_whole_record_placed(own: Sequence[MicroBatch], batch: Batch, *, device: torch.device) -> None:
+    """Every routing row of the batch has a place on exactly one data- and context-parallel rank."""
+    assert batch.routed_experts is not None
+    placed = torch.tensor(sum(int((micro.route_source >= 0).sum()) for micro in own), device=device)
+    dist.all_reduce(placed, group=parallel_state.get_data_parallel_group(with_context_parallel=True))
+    assert int(placed) == len(batch.routed_experts), (
+        f"{int(placed)} of the record's {len(batch.routed_experts)} routing rows were placed over the ranks"
+    )
 
 
 def _to_device(

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from t1core.model import cpu_shim, layout, optimizer_fixes
+from t1core.model import cpu_shim, layout, optimizer_fixes, replay
 from t1core.model.build import build_model
 from t1core.model.checksum import weight_checksum
 from t1core.model.convert import export_hf, load_hf
@@ -32,6 +32,7 @@ from t1core.train.behaviour import BehaviourSnapshots
 from t1core.train.critic_update import update_critic
 from t1core.train.diagnostics import gap_metrics, value_metrics
 from t1core.train.directories import refuse_shared_directory
+from t1core.train.free_routing import flip_metrics, flipped_layers, score_freely
 from t1core.train.learner import Learner, Role
 from t1core.train.result import TrainResult
 from t1core.train.settings import TrainSettings
@@ -136,8 +137,14 @@ class Trainer:
             metrics |= gap_metrics(behaviour, streams=streams, area="logprob_gap")
         if settings.measure_free_routing:
             with watch("free_routing_forward"), self.snapshots.restored(sampler):
-                per_token["free_logprobs"] = score_batch(self.actor, streams=streams, replayed=False)
-                metrics |= gap_metrics(per_token["free_logprobs"], streams=streams, area="logprob_gap_free")
+                free = score_freely(self.actor, streams=streams)
+                per_token["free_logprobs"] = free.logprobs
+                metrics |= gap_metrics(free.logprobs, streams=streams, area="logprob_gap_free")
+                metrics |= flip_metrics(
+                    flipped_layers(free, streams=streams),
+                    mask=streams.mask,
+                    num_layers=settings.shape.num_layers,
+                )
         for _ in range(settings.actor_steps if update_actor else 0):
             with watch("actor"):
                 metrics |= actor_update.update_actor(
@@ -168,6 +175,27 @@ class Trainer:
             streams.mask, rows=streams.rows, num_rows=streams.num_rows, aggregation="token_mean"
         )
         return actor_update.update_supervised(self.actor, streams=streams, weights=weights)
+
+    def score(self, batch: Batch) -> np.ndarray:
+        """The live actor's log-prob of every token, routes replayed: float32 [T], 0 for a row's first."""
+        return score_batch(self.actor, streams=self._put(batch, with_routes=True), replayed=True).numpy(
+            force=True
+        )
+
+    def score_freely(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """The live actor's log-probs with free routing, float32 [T], and its flips, bool [T, layers]: where the
+        position that predicts a token chose another set of experts than the record."""
+        streams = self._put(batch, with_routes=True)
+        free = score_freely(self.actor, streams=streams)
+        numbers = replay.layer_numbers(self.actor.model)
+        flips = np.zeros((streams.num_tokens, self.settings.shape.num_layers), dtype=bool)
+        for layer in range(self.settings.shape.num_layers):
+            here = [
+                micro[:, numbers.index(layer)] if layer in numbers else torch.zeros_like(micro[:, 0])
+                for micro in free.flips
+            ]
+            flips[:, layer] = streams.merge(here).bool().numpy(force=True)
+        return free.logprobs.numpy(force=True), flips
 
     def rotate(self, version: int) -> None:
         """The live actor has been published as `version`: keep it as the newest behaviour snapshot.

@@ -10,11 +10,12 @@ from t1core.agent.context import AgentLimits
 from t1core.agent.prompt import WORDINGS
 from t1core.agent.protocol import PROTOCOLS
 from t1core.agent.tokenizer import train_tokenizer
-from t1core.records import Boundary, StopReason, Task
+from t1core.records import Boundary, Grade, RewardSource, StopReason, Task
 from t1core.rollout.engine import EngineRefused
 from t1core.rollout.faults import SilentEngine
 from t1core.rollout.pacing import Pacer
 from t1core.rollout.trial import BoxLimits, RewardRule, TrialRunner, TrialSpec, _Trial
+from t1core.routing import MissingRoutes
 from t1core.sandbox.bubblewrap import BubblewrapSandbox
 from t1core.sandbox.sandbox import SandboxUnavailable
 from t1core.tito import UnresolvedRetry
@@ -79,6 +80,7 @@ def trial(task, tokenizer, *, generate=breaking, during=None, deadline_s=120.0, 
             num_experts=8,
             deadline_s=deadline_s,
             control_deadline_s=1.0,
+            engine_name="engine 7",
         )
         began = time.monotonic()
         try:
@@ -174,6 +176,15 @@ def test_a_tasks_own_time_is_kept_below_the_cap_and_cut_at_it(task, tokenizer):
     assert ended.timings_s["agent_budget"] == 0.4 and "of the trial's 0.4 s" in ended.failure.message
     ended, _, _, _ = trial(replace(task, agent_timeout_s=900.0), tokenizer, generate=generate, timeout_s=0.4)
     assert ended.timings_s["agent_budget"] == 0.4
+
+
+def test_missing_routes_abort_the_rollout_and_name_the_engine(task, tokenizer, monkeypatch):
+    async def graded(*_):
+        return Grade(0.5, RewardSource.CTRF, passed=1, total=2, solved=False, tests=())
+
+    monkeypatch.setattr(TrialRunner, "_grade", graded)
+    with pytest.raises(MissingRoutes, match="engine 7: trial trial: the engine returned no routes"):
+        trial(task, tokenizer, generate=one_word(tokenizer))
 
 
 def one_word(tokenizer):

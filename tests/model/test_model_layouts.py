@@ -92,6 +92,7 @@ def _assert_close(found: Outcome, reference: Outcome, *, what: str) -> None:
     assert params < 5e-6
 
 
+@pytest.mark.slow  # the default set has the same layouts with the trainer on top: tests/train/test_replay_layouts.py
 @pytest.mark.parametrize("layout", [{"tp": 2}, {"cp": 2}, {"ep": 2}], ids=str)
 def test_two_ranks_train_the_network_that_one_rank_trains(run: Run, layout: dict[str, int]) -> None:
     _assert_close(run(2, **layout), run(1), what=str(layout))

@@ -74,8 +74,8 @@ def settings(actor_path, **overrides):
     return TrainSettings(**{**values, **overrides})
 
 
-def adam(lr, *, eps=1e-2):
-    return Adam(LearningRate(lr), eps=eps)
+def adam(lr, *, eps=1e-2, weight_decay=0.1):
+    return Adam(LearningRate(lr), eps=eps, weight_decay=weight_decay)
 
 
 @contextlib.contextmanager
