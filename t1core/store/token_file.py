@@ -12,7 +12,8 @@ from t1core.store.tensors import read_tensors, write_tensors
 
 _BATCH = ("tokens", "cu_seqlens", "loss_mask", "rollout_log_probs", "weight_versions", "rewards", "num_tests")
 _SPANS = ("span_row", "span_start", "span_end")
-_RESERVED = (*_BATCH, *_SPANS, "routed_experts")
+_OPTIONAL = ("routed_experts", "groups")
+_RESERVED = (*_BATCH, *_SPANS, *_OPTIONAL)
 # Defined at sampled tokens only; elsewhere the arrays hold filler that must not be read as a number.
 _SAMPLED_ONLY = ("trainer_logprobs", "free_logprobs", "advantages", "returns")
 
@@ -30,8 +31,7 @@ def write_tokens(
         assert array.shape == (batch.num_tokens,), f"{name}: {array.shape}, expected ({batch.num_tokens},)"
     assert not spans or len(spans) == len(batch), "give spans for every row of the batch or for none"
     arrays = {name: getattr(batch, name) for name in _BATCH} | dict(per_token)
-    if batch.routed_experts is not None:
-        arrays["routed_experts"] = batch.routed_experts
+    arrays |= {name: array for name in _OPTIONAL if (array := getattr(batch, name)) is not None}
     flat = [(row, span) for row, row_spans in enumerate(spans) for span in row_spans]
     arrays["span_row"] = np.array([row for row, _ in flat], dtype=np.int32)
     arrays["span_start"] = np.array([span.start for _, span in flat], dtype=np.int32)
@@ -51,8 +51,8 @@ def read_batch(path: Path) -> tuple[Batch, dict[str, np.ndarray]]:
     batch = Batch(
         step=int(metadata["step"]),
         rollout_ids=tuple(json.loads(metadata["rollout_ids"])),
-        routed_experts=arrays.get("routed_experts"),
         **{name: arrays[name] for name in _BATCH},
+        **{name: arrays.get(name) for name in _OPTIONAL},
     )
     return batch, {name: array for name, array in arrays.items() if name not in _RESERVED}
 
@@ -94,8 +94,7 @@ def read_token_frame(path: Path, *, trial_id: str | None = None) -> pd.DataFrame
 
 
 def _turn_of_token(batch: Batch, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """int32 [T]: which sampled span of its row a token belongs to, by the spans or else by the mask's edges.
-    """
+    """int32 [T]: which sampled span of its row a token belongs to, by the spans or else by the mask's edges."""
     turns = np.full(batch.num_tokens, -1, dtype=np.int32)
     if len(arrays["span_row"]):
         counts = [0] * len(batch)
