@@ -26,7 +26,11 @@ ACTOR = (
     ),
     Metric("actor/kl_behaviour", "nats", MEAN, "k3 estimate of KL(behaviour, new policy)", "below 0.01"),
     Metric(
-        "actor/lr", "1", SAME, "actor learning rate of this step", "as configured; absent in critic-only steps"
+        "actor/lr",
+        "1",
+        SAME,
+        "actor learning rate of this step",
+        "as configured; absent in critic-only steps",
     ),
 )
 
@@ -112,6 +116,13 @@ REWARD = (
         "reward/passed_frac", "fraction", MEAN, "tests passed over tests expected, accepted trials", "rises"
     ),
     Metric(
+        "reward/zero_variance_group_frac",
+        "fraction",
+        MEAN,
+        "groups of samples of one task whose rewards are all equal: they teach nothing to a group baseline",
+        "low; 1 means nothing is learnt",
+    ),
+    Metric(
         "reward/source/<source>",
         "trials",
         SUM,
@@ -137,12 +148,36 @@ ROLLOUT = (
         "rollout/surplus",
         "trials",
         SUM,
-        "graded trials that finished after the batch was full",
-        "0 with tail=cut",
+        "graded trials that finished after the batch was full, or without the rest of their group",
+        "0 with tail=cut and single samples",
     ),
     Metric("rollout/failed", "trials", SUM, "trials that something other than the model broke", "0"),
     Metric(
         "rollout/quarantined", "trials", SUM, "graded trials held back as suspicious", "0, or few and read"
+    ),
+    Metric(
+        "rollout/distinct_tasks", "tasks", SUM, "different tasks in the training batch", "as many as can be"
+    ),
+    Metric(
+        "rollout/groups",
+        "groups",
+        SUM,
+        "groups of samples of one task in the training batch",
+        "as configured",
+    ),
+    Metric(
+        "rollout/group_idle_s",
+        "s",
+        SUM,
+        "seconds that finished trials waited for the slowest of their group, added up over trials",
+        "small beside the trials' own time",
+    ),
+    Metric(
+        "rollout/group_idle_frac",
+        "fraction",
+        MEAN,
+        "that wait over wait plus the trials' own time",
+        "below 0.3",
     ),
     Metric("rollout/turns_mean", "turns", MEAN, "turns of an accepted trial", "depends on the tasks"),
     Metric(
@@ -214,6 +249,13 @@ _PHASES = {
     "quiesce": "waiting for generation to stop",
     "transfer": "moving weights or batches between processes",
     "verify": "checking what was published",
+    "pack": "cutting a batch into micro-batches and moving it to the device",
+    "critic": "the critic's passes and updates",
+    "behaviour_forward": "scoring a batch under the weights that sampled it",
+    "free_routing_forward": "scoring it once more, routing freely",
+    "actor": "the actor's update",
+    "offload": "moving a network off the device to make room for the other",
+    "reload": "bringing a network back to the device",
 }
 TIME = tuple(
     Metric(f"time/{phase}_s", "s", MAX, f"wall time of {meaning}", "steady")
@@ -242,7 +284,13 @@ EVAL = (
 )
 
 MEMORY = tuple(
-    Metric(f"memory/{part}_mb", "MB", MAX, f"resident memory of the {part} as the step ends", "flat, after a few steps")
+    Metric(
+        f"memory/{part}_mb",
+        "MB",
+        MAX,
+        f"resident memory of the {part} as the step ends",
+        "flat, after a few steps",
+    )
     for part in ("driver", "trainer", "engine", "host")
 )
 
