@@ -69,8 +69,8 @@ async def skim(
 ) -> StepRollout:
     """Run one step's trials. Raises whatever a launch raises (a missing capture, a dead host), after cutting the rest.
 
-    That clean-up takes at most `cleanup_deadline_s`; what does not end within it is left behind, and logged. A group has
-    `group_size` trials; `accept` counts trials and is a multiple of it.
+    That clean-up takes at most `cleanup_deadline_s`; what does not end within it is left behind, and logged. A
+    group has `group_size` trials; `accept` counts trials and is a multiple of it.
     """
     began = time.monotonic()
     rollout = StepRollout()
