@@ -70,6 +70,7 @@ def written_whole(directory: str | os.PathLike) -> Iterator[Path]:
         if target.exists():
             target.rename(old)
         scratch.rename(target)
+        sync(target.parent)
         shutil.rmtree(old, ignore_errors=True)
     dist.barrier()
 
