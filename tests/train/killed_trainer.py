@@ -16,6 +16,7 @@ from typing import Any
 from ppo_scenario import adam, pipelined_steps, trainer
 
 from t1core.train import checkpoint
+from t1core.train import trainer as trainer_module
 from t1core.train.checkpoint_directory import newest_whole
 from t1core.train.learner import Learner
 
@@ -50,9 +51,9 @@ POINTS: dict[str, Callable[[], None]] = {
     "scoring under the behaviour snapshot": before(Learner, "score"),
     "the actor's passes": before(Learner, "accumulate", count=1),
     "the actor's update": before(Learner, "step", count=1),
-    "the start of a save": before(checkpoint, "save"),
+    "the exports of a save": before(trainer_module, "save_weights", count=1),
     "the middle of a save": before(checkpoint, "_save", count=2),
-    "the end of a save": before(os, "fsync", count=3),
+    "the end of a save": before(trainer_module, "write_manifest"),
     "the renaming of a save": before(Path, "rename"),
 }
 
