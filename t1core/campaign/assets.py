@@ -29,7 +29,10 @@ Say = Callable[[str], None]
 _TOKENIZER_TEXTS = 4000
 _CHECKED_TASKS, _CHECKED_BY_PYTEST = 40, 2  # about four seconds
 # What of a configuration does not reach the critic's warm-up, which sets these itself or does without them.
-NOT_THE_CRITICS = ("name", "seed", "run_root", "num_steps", "checkpoint_every", "evaluation")
+NOT_THE_CRITICS = (
+    *("name", "seed", "run_root", "num_steps", "evaluation"),
+    *("checkpoint_every", "checkpoint_content", "checkpoint_keep"),
+)
 
 
 def prepare(config: CampaignConfig, *, say: Say = print) -> Assets:
@@ -136,7 +139,11 @@ def prepare_actor(config: CampaignConfig, *, say: Say) -> Path:
 
 
 def prepare_critic(config: CampaignConfig, *, actor: Path, say: Say) -> Path | None:
-    """The warmed critic: given, cold, or what a short actor-critic campaign on easy tasks leaves."""
+    """The warmed critic: given, cold, or what a short actor-critic campaign on easy tasks leaves. None where there is
+    no critic, or a checkpoint gives it.
+    """
+    if config.train.advantage == "grpo" or config.train.load:
+        return None
     given = config.model.critic_path
     if given == "cold" or (not given and config.warm_start.critic_warmup_steps == 0):
         return None

@@ -14,6 +14,7 @@ from t1core.config import CampaignConfig
 from t1core.controller.evaluate import SPLITS
 from t1core.sandbox.doctor import probe
 from t1core.tasks.pool import Pool
+from t1core.train.checkpoint_directory import EXACT, damage, newest_whole
 
 
 def check_machine(config: CampaignConfig) -> None:
@@ -52,6 +53,19 @@ def check_machine(config: CampaignConfig) -> None:
         raise ValueError("this machine cannot run the campaign:\n  - " + "\n  - ".join(problems))
 
 
+def check_load(checkpoint: Path) -> None:
+    """Raise ValueError when `train.load` names no checkpoint that can be gone on from."""
+    if not (checkpoint / EXACT).is_file():
+        newest = newest_whole(checkpoint)
+        hint = f"; the newest checkpoint below it is {newest}" if newest else ""
+        raise ValueError(
+            f"train.load={str(checkpoint)!r} has no {EXACT}: name a checkpoint that was written with "
+            f"checkpoint_content=exact{hint}"
+        )
+    if (found := damage(checkpoint)) is not None:
+        raise ValueError(f"train.load={str(checkpoint)!r} is damaged: {found}; use another checkpoint")
+
+
 def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None] = print) -> None:
     """Raise ValueError when the pool cannot carry the campaign. A held-out split that it lacks is said: it is not
     evaluated.
@@ -62,6 +76,12 @@ def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None]
             f"reward.kind='dense' on pool {pool.directory}, whose tasks have one test each: there is nothing to count; "
             "use reward.kind='binary' or a pool with several tests a task"
         )
+    if config.train.load:
+        check_load(Path(config.train.load))
+    if config.train.offload and not config.cluster.address:
+        from t1core.train.offload import refuse_impossible  # torch, which most campaigns' drivers do without
+
+        refuse_impossible()
     for split in SPLITS:
         if split not in pool.splits:
             say(f"pool {pool.directory} has no split {split!r}: it is not evaluated")

@@ -170,6 +170,7 @@ def critic_warmup(config: CampaignConfig, *, actor: Path, directory: Path, scrat
             | {
                 "rollout_batch_size": settings.critic_warmup_batch,
                 "over_sampling_batch_size": settings.critic_warmup_batch,
+                "samples_per_task": 1,
             },
             "train": config.train.model_dump() | {"num_critic_only_steps": 0, "measure_free_routing": False},
         }

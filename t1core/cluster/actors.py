@@ -184,7 +184,7 @@ class TrainerActor(_Process):
         self._trainer.setup()
         if self._held_port is not None:
             self._held_port.close()
-        for learner in (self._trainer.actor, self._trainer.critic):
+        for learner in self._trainer.learners.values():
             learner.model.register_forward_hook(self._advance)
 
     def train_batch(self, batch: Batch, **options: Any) -> Any:
@@ -209,9 +209,15 @@ class TrainerActor(_Process):
         with self._working("save_weights"):
             self._trainer.save_weights(Path(directory), role)
 
-    def save_checkpoint(self, directory: str) -> None:
+    def save_checkpoint(self, directory: str, content: str) -> None:
         with self._working("save_checkpoint"):
-            self._trainer.save_checkpoint(Path(directory))
+            self._trainer.save_checkpoint(Path(directory), content=content)
+
+    def load_checkpoint(self, directory: str) -> int:
+        """The weight version under which the restored actor must be published."""
+        with self._working("load_checkpoint"):
+            version = self._trainer.load_checkpoint(Path(directory))
+        return version if self._trainer.is_published else version + 1
 
     @ray.method(concurrency_group="control")
     def cpu_s(self) -> float:

@@ -129,11 +129,18 @@ class Crew:
             *(t.call("save_weights", str(directory), role, deadline_s=None) for t in self.trainers)
         )
 
-    async def save_checkpoint(self, directory: Path) -> None:
-        """Write weights and optimiser states of both roles."""
+    async def save_checkpoint(self, directory: Path, *, content: str) -> None:
+        """Write a checkpoint ("exact") or only its weights ("weights")."""
         await asyncio.gather(
-            *(t.call("save_checkpoint", str(directory), deadline_s=None) for t in self.trainers)
+            *(t.call("save_checkpoint", str(directory), content, deadline_s=None) for t in self.trainers)
         )
+
+    async def load_checkpoint(self, directory: Path) -> int:
+        """Restore every rank. Returns the version under which to publish before anything is sampled."""
+        versions = await asyncio.gather(
+            *(t.call("load_checkpoint", str(directory), deadline_s=None) for t in self.trainers)
+        )
+        return versions[0]
 
     async def cpu_s(self) -> CpuSeconds:
         generate, (own, children), *train = await asyncio.gather(

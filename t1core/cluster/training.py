@@ -27,6 +27,8 @@ def train_settings(config: CampaignConfig, *, actor_path: str, critic_path: str 
         eps_clip=train.eps_clip,
         eps_clip_high=train.eps_clip_high,
         value_clip=train.value_clip,
+        advantage=train.advantage,
+        grpo_std_normalization=train.grpo_std_normalization,
         gamma=train.gamma,
         lambd=train.lambd,
         loss_aggregation=train.loss_aggregation,
@@ -35,6 +37,7 @@ def train_settings(config: CampaignConfig, *, actor_path: str, critic_path: str 
         max_tokens_per_gpu=train.max_tokens_per_gpu,
         use_rollout_routing_replay=train.use_rollout_routing_replay,
         measure_free_routing=train.measure_free_routing,
+        offload=train.offload,
         seed=config.seed,
     )
 

@@ -140,6 +140,9 @@ class RolloutSettings(Settings):
     """Trials a step trains on: the first this many to finish are kept."""
     over_sampling_batch_size: int = Field(44, ge=1)
     """Trials launched a step."""
+    samples_per_task: int = Field(1, ge=1)
+    """Trials of each task in a step (slime: n_samples_per_prompt). T1: 1. More make a group, which enters the batch
+    whole or not at all; both batch sizes above count trials and are multiples of it."""
     min_accepted_frac: float = Field(0.5, gt=0, le=1)
     """A step with fewer usable trials than this share of the batch stops the campaign."""
     tail: Literal["cut", "wait"] = "cut"
@@ -162,6 +165,12 @@ class RolloutSettings(Settings):
                 f"over_sampling_batch_size={self.over_sampling_batch_size} is below rollout_batch_size="
                 f"{self.rollout_batch_size}: launch at least as many trials as a step trains on"
             )
+        for name in ("rollout_batch_size", "over_sampling_batch_size"):
+            if getattr(self, name) % self.samples_per_task:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} is no multiple of samples_per_task={self.samples_per_task}, and "
+                    "groups are kept whole: change one of the two"
+                )
         if self.temperature != 1.0:
             raise ValueError(
                 f"temperature={self.temperature}: training samples at temperature 1 from the whole distribution, "
@@ -214,6 +223,16 @@ class TrainSettings(Settings):
     """T1's absolute value."""
     critic: OptimizerSettings = OptimizerSettings(lr=1.5e-5)
     """T1's absolute value: 15 times the actor's."""
+    advantage: Literal["gae", "grpo"] = "gae"
+    """gae: from the critic (PPO). grpo: reward less the mean of the task's samples, over their deviation; no critic is
+    built, and `critic`, `value_clip`, `gamma`, `lambd` and `critic_steps` are not used."""
+    grpo_std_normalization: bool = True
+    """Under grpo, divide by the standard deviation of the task's samples."""
+    load: str = ""
+    """Checkpoint to go on from (`checkpoints/step_*` of a run): networks, optimiser states and behaviour snapshots; the
+    first rollout is sampled by its weights. Steps and tasks of this campaign begin anew. Empty: none."""
+    offload: bool = False
+    """Actor and critic take turns on the GPU: the one that does not compute lies in host memory. Refused on a CPU."""
     eps_clip: float = Field(0.2, gt=0)
     """Policy clip, lower side, and upper unless `eps_clip_high` is set."""
     eps_clip_high: float | None = None
@@ -258,6 +277,27 @@ class TrainSettings(Settings):
             raise ValueError(
                 "measure_free_routing=true measures what replay is compared with, and use_rollout_routing_replay=false "
                 "turns replay off: set measure_free_routing=false too"
+            )
+        if self.advantage == "gae":
+            if not self.grpo_std_normalization:
+                raise ValueError(
+                    "grpo_std_normalization=false has no effect with advantage=gae: leave it out"
+                )
+            return self
+        for name in ("value_clip", "gamma", "lambd", "critic_steps"):
+            if getattr(self, name) != (default := type(self).model_fields[name].default):
+                raise ValueError(
+                    f"{name}={getattr(self, name)} has no effect with advantage=grpo, which has no values: leave it "
+                    f"at {default}"
+                )
+        if self.num_critic_only_steps:
+            raise ValueError(
+                f"num_critic_only_steps={self.num_critic_only_steps} with advantage=grpo, which has no critic: set "
+                "num_critic_only_steps=0"
+            )
+        if self.offload:
+            raise ValueError(
+                "offload=true lets actor and critic take turns, and advantage=grpo has no critic: set offload=false"
             )
         return self
 
@@ -310,6 +350,11 @@ class CampaignConfig(Settings):
     pack_routes: bool = False
     """Store the routes of a run in 53 bits a layer instead of 64. For models with 8 experts a token; reading them then
     takes time (about 1 GB/s) and memory, where plain ones are mapped."""
+    checkpoint_content: Literal["exact", "weights"] = "exact"
+    """exact: weights in Hugging Face form, and everything `train.load` needs to go on exactly. weights: only the first,
+    as T1 does; several times smaller."""
+    checkpoint_keep: int = Field(0, ge=0)
+    """Keep this many of the newest undamaged checkpoints and remove older ones; 0: keep all."""
     model: ModelSettings = ModelSettings()
     warm_start: WarmStartSettings = WarmStartSettings()
     tasks: TaskSettings = TaskSettings()
@@ -343,6 +388,28 @@ class CampaignConfig(Settings):
             raise ValueError(
                 f"train.num_critic_only_steps={self.train.num_critic_only_steps} leaves no actor step in "
                 f"num_steps={self.num_steps}; lower the first or raise the second"
+            )
+        if not self.checkpoint_every and (self.checkpoint_keep or self.checkpoint_content != "exact"):
+            raise ValueError(
+                f"checkpoint_keep={self.checkpoint_keep} and checkpoint_content={self.checkpoint_content} have no "
+                "effect with checkpoint_every=0: set it, or leave them out"
+            )
+        is_named = self.model.critic_path not in ("", "cold")
+        if self.train.advantage == "grpo":
+            if self.rollout.samples_per_task < 2:
+                raise ValueError(
+                    f"train.advantage=grpo compares samples of one task, and rollout.samples_per_task="
+                    f"{self.rollout.samples_per_task}: set it to 2 or more"
+                )
+            if is_named:
+                raise ValueError(
+                    f"model.critic_path={self.model.critic_path!r} with train.advantage=grpo, which builds no critic: "
+                    "leave it out"
+                )
+        elif self.train.load and is_named:
+            raise ValueError(
+                f"model.critic_path={self.model.critic_path!r} and train.load={self.train.load!r} both give the "
+                "critic: leave the first out"
             )
         return self
 

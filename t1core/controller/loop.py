@@ -12,6 +12,7 @@ exactly one version ahead (none while the weights have not moved: the first batc
 import asyncio
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from t1core.analysis.turn_growth import turn_growth
 from t1core.controller.campaign import Campaign
@@ -21,6 +22,7 @@ from t1core.controller.measure import StepClock, measure_rollout
 from t1core.controller.schedule import step_specs
 from t1core.records import Batch
 from t1core.rollout.skim import StepRollout, skim
+from t1core.train.checkpoint_directory import prune
 from t1core.train.result import TrainResult
 
 
@@ -37,7 +39,9 @@ class Collected:
 async def run_loop(campaign: Campaign) -> None:
     """Run the campaign from its first step to its last."""
     config, crew, run = campaign.config, campaign.crew, campaign.run
-    version = 0
+    # A restored actor is published before anything is sampled: the engine was started from other weights.
+    first = await crew.load_checkpoint(Path(config.train.load).resolve()) if config.train.load else 0
+    version = first
     await crew.publish(version)
     if campaign.is_evaluated:
         await evaluate(campaign, step=0, when="before training")
@@ -47,22 +51,31 @@ async def run_loop(campaign: Campaign) -> None:
         clock = StepClock(await crew.cpu_s())
         collected, result = await _both_sides(campaign, iteration, version, pending, clock)
         with clock.phase("barrier"):
-            trained = weight_version(iteration, num_critic_only_steps=config.train.num_critic_only_steps)
+            trained = first + weight_version(
+                iteration, num_critic_only_steps=config.train.num_critic_only_steps
+            )
             if trained != version:
                 version = trained
                 clock.publication = await crew.publish(version)
         if pending is not None and result is not None:
             await _record(campaign, pending, result, clock, beside=collected)
             if config.checkpoint_every and iteration % config.checkpoint_every == 0:
-                await crew.save_checkpoint(run.folder("checkpoints") / f"step_{iteration:04d}")
+                await _save_checkpoint(campaign, iteration)
             every = config.evaluation.every
             if campaign.is_evaluated and every and iteration % every == 0 and iteration < config.num_steps:
                 await evaluate(campaign, step=iteration, when=f"after step {iteration}")
         pending = collected
-    for role in ("actor", "critic"):
+    for role in ("actor", "critic") if config.train.advantage == "gae" else ("actor",):
         await crew.save_weights(run.folder("checkpoints") / "final" / role, role)
     if campaign.is_evaluated:
         await evaluate(campaign, step=config.num_steps, when="after training")
+
+
+async def _save_checkpoint(campaign: Campaign, iteration: int) -> None:
+    config, root = campaign.config, campaign.run.folder("checkpoints")
+    await campaign.crew.save_checkpoint(root / f"step_{iteration:04d}", content=config.checkpoint_content)
+    if config.checkpoint_keep:
+        prune(root, keep=config.checkpoint_keep)
 
 
 async def _both_sides(
@@ -87,6 +100,7 @@ async def _collect(campaign: Campaign, step: int, version: int, clock: StepClock
             cut=campaign.crew.cut,
             accept=rollout_config.rollout_batch_size,
             max_live=rollout_config.max_live_trials,
+            group_size=rollout_config.samples_per_task,
             tail=rollout_config.tail,
             max_retries=rollout_config.max_retries,
             cleanup_deadline_s=campaign.config.cluster.control_deadline_s,
@@ -102,8 +116,9 @@ async def _collect(campaign: Campaign, step: int, version: int, clock: StepClock
             f"{'; '.join(sorted(reasons))[:800]}"
         )
     rows = [row for result in rollout.accepted for row in result.rows]
-    num_tests = [result.trajectory.num_tests for result in rollout.accepted for _ in result.rows]
-    batch = Batch.from_rows(rows, step=step, num_tests=num_tests)
+    of_row = [result.trajectory for result in rollout.accepted for _ in result.rows]
+    groups = [rollout.groups[t.trial_id] for t in of_row] if rollout_config.samples_per_task > 1 else None
+    batch = Batch.from_rows(rows, step=step, num_tests=[t.num_tests for t in of_row], groups=groups)
     check_batch(batch, rollout.accepted, version=version)
     return Collected(step, version, rollout, batch)
 
@@ -126,6 +141,7 @@ async def _record(
     """Write what is known of batch `pending`; time and CPU are of this iteration, in which `beside` was collected."""
     run, crew = campaign.run, campaign.crew
     metrics = measure_rollout(pending.rollout, pending.batch) | result.metrics
+    metrics |= {f"time/{phase}_s": seconds for phase, seconds in result.timings_s.items()}
     metrics |= clock.metrics(await crew.cpu_s(), beside.rollout if beside else None)
     metrics |= {f"memory/{part}_mb": size for part, size in (await crew.memory_mb()).items()}
     metrics |= _watch_turns(campaign, metrics)
@@ -154,8 +170,13 @@ def progress_line(campaign: Campaign, step: int, metrics: dict[str, float]) -> s
     """One line for people: step, reward, solved, explained variance, log-prob gap, time left."""
     done, total = step + 1, campaign.config.num_steps
     left = (time.monotonic() - campaign.loop_started) / done * (total - done) + campaign.evaluation_s
+    judged = (
+        f"flat groups {metrics['reward/zero_variance_group_frac']:.0%}"
+        if campaign.config.train.advantage == "grpo"
+        else f"EV {metrics['critic/explained_variance']:+.2f}"
+    )
     return (
         f"step {done:3d}/{total}  reward {metrics['reward/mean']:.3f}  solved {metrics['reward/solved_frac']:5.1%}  "
-        f"EV {metrics['critic/explained_variance']:+.2f}  gap {metrics['logprob_gap/abs_mean']:.4f}  "
+        f"{judged}  gap {metrics['logprob_gap/abs_mean']:.4f}  "
         f"{metrics['time/step_s']:5.1f} s/step  {left / 60:4.1f} min left"
     )

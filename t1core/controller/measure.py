@@ -13,7 +13,7 @@ import psutil
 from t1core.cluster import Publication
 from t1core.cluster.crew import CpuSeconds
 from t1core.controller.conduct import measure_conduct
-from t1core.records import Batch
+from t1core.records import Batch, Trajectory
 from t1core.rollout.skim import StepRollout
 from t1core.tito import UnresolvedRetry, audit
 
@@ -85,6 +85,7 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
         "rollout/failed": len(rollout.failed),
         "rollout/retried": rollout.retried,
         "rollout/unresolved": sum(t.failure is not None and t.failure.kind == UNRESOLVED for t in every),
+        "rollout/distinct_tasks": len({trajectory.task_id for trajectory in accepted}),
         "rollout/turns_mean": len(turns) / len(accepted),
         "rollout/response_tokens_mean": np.mean(sampled),
         "rollout/prompt_tokens_mean": (batch.num_tokens - sum(sampled)) / len(accepted),
@@ -96,6 +97,7 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
         ),
     }
     metrics |= measure_conduct(rollout.accepted)
+    metrics |= _group_metrics(rollout)
     metrics |= _counts("reward/source", [t.grade.source for t in every if t.grade is not None])
     metrics |= _counts("rollout/stop", [t.stop_reason for t in every])
     metrics |= _counts("rollout/failure", [t.failure.boundary for t in every if t.failure is not None])
@@ -109,6 +111,30 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
         if kept:
             metrics[f"rollout/family/{family}/reward_mean"] = float(np.mean(kept))
     return {name: float(value) for name, value in (metrics | _audit(rollout)).items()}
+
+
+def _group_metrics(rollout: StepRollout) -> dict[str, float]:
+    """Of samples of one task: how many groups tell nothing, and how long finished members waited for their slowest."""
+    members: dict[int, list[Trajectory]] = {}
+    for item in rollout.accepted:
+        group = rollout.groups.get(item.trajectory.trial_id)
+        if group is not None:
+            members.setdefault(group, []).append(item.trajectory)
+    if not members:
+        return {}
+    idle = busy = 0.0
+    for trajectories in members.values():
+        spans = [rollout.spans_s[trajectory.trial_id] for trajectory in trajectories]
+        last = max(ended for _, ended in spans)
+        idle += sum(last - ended for _, ended in spans)
+        busy += sum(ended - launched for launched, ended in spans)
+    is_flat = [len({trajectory.reward for trajectory in group}) == 1 for group in members.values()]
+    return {
+        "reward/zero_variance_group_frac": float(np.mean(is_flat)),
+        "rollout/groups": len(members),
+        "rollout/group_idle_s": idle,
+        "rollout/group_idle_frac": idle / (idle + busy),
+    }
 
 
 def _counts(prefix: str, values: list[str]) -> dict[str, float]:

@@ -9,21 +9,25 @@ from t1core.tasks.pool import Pool
 
 
 def step_specs(config: CampaignConfig, pool: Pool, *, step: int) -> list[TrialSpec]:
-    """The trials of a step, `over_sampling_batch_size` of them; epochs follow on one another without a gap."""
-    count = config.rollout.over_sampling_batch_size
+    """The trials of a step, `over_sampling_batch_size` of them, `samples_per_task` of each task side by side; epochs
+    follow on one another without a gap.
+    """
+    size = config.rollout.samples_per_task
+    count = config.rollout.over_sampling_batch_size // size
     tasks = pool.stretch(
         "train", seed=config.seed, start=step * count, count=count, shuffle=config.tasks.shuffle
     )
     return [
         TrialSpec(
             trial_id=f"s{step:04d}-{i:03d}",
-            task=task,
+            task=tasks[i // size],
             step=step,
             attempt=0,
             sampling_seed=trial_seed(config.seed, step, i),
             temperature=config.rollout.temperature,
+            group=i // size if size > 1 else None,
         )
-        for i, task in enumerate(tasks)
+        for i in range(count * size)
     ]
 
 

@@ -116,6 +116,13 @@ REWARD = (
         "reward/passed_frac", "fraction", MEAN, "tests passed over tests expected, accepted trials", "rises"
     ),
     Metric(
+        "reward/zero_variance_group_frac",
+        "fraction",
+        MEAN,
+        "groups of samples of one task whose rewards are all equal: they teach nothing to a group baseline",
+        "low; 1 means nothing is learnt",
+    ),
+    Metric(
         "reward/source/<source>",
         "trials",
         SUM,
@@ -141,8 +148,8 @@ ROLLOUT = (
         "rollout/surplus",
         "trials",
         SUM,
-        "graded trials that finished after the batch was full",
-        "0 with tail=cut",
+        "graded trials that finished after the batch was full, or without the rest of their group",
+        "0 with tail=cut and single samples",
     ),
     Metric("rollout/failed", "trials", SUM, "trials that something other than the model broke", "0"),
     Metric(
@@ -156,6 +163,30 @@ ROLLOUT = (
     ),
     Metric(
         "rollout/unresolved", "trials", SUM, "failed trials whose calls' order could not be resolved", "0"
+    ),
+    Metric(
+        "rollout/distinct_tasks", "tasks", SUM, "different tasks in the training batch", "as many as can be"
+    ),
+    Metric(
+        "rollout/groups",
+        "groups",
+        SUM,
+        "groups of samples of one task in the training batch",
+        "as configured",
+    ),
+    Metric(
+        "rollout/group_idle_s",
+        "s",
+        SUM,
+        "seconds that finished trials waited for the slowest of their group, added up over trials",
+        "small beside the trials' own time",
+    ),
+    Metric(
+        "rollout/group_idle_frac",
+        "fraction",
+        MEAN,
+        "that wait over wait plus the trials' own time",
+        "below 0.3",
     ),
     Metric("rollout/turns_mean", "turns", MEAN, "turns of an accepted trial", "depends on the tasks"),
     Metric(
@@ -303,6 +334,13 @@ _PHASES = {
     "quiesce": "waiting for generation to stop",
     "transfer": "moving weights or batches between processes",
     "verify": "checking what was published",
+    "pack": "cutting a batch into micro-batches and moving it to the device",
+    "critic": "the critic's passes and updates",
+    "behaviour_forward": "scoring a batch under the weights that sampled it",
+    "free_routing_forward": "scoring it once more, routing freely",
+    "actor": "the actor's update",
+    "offload": "moving a network off the device to make room for the other",
+    "reload": "bringing a network back to the device",
 }
 TIME = tuple(
     Metric(f"time/{phase}_s", "s", MAX, f"wall time of {meaning}", "steady")

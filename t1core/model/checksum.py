@@ -16,7 +16,8 @@ def weight_checksum(
         value = tensors[name]
         # A copy where the array is read-only (shared memory): torch would alias it as writable.
         tensor = torch.from_numpy(np.array(value, order="C")) if isinstance(value, np.ndarray) else value
-        tensor = tensor.detach().to(device="cpu", dtype=dtype or tensor.dtype).contiguous()
+        # A copy of its own: a storage that numpy has looked into cannot be emptied any more, as offloading does.
+        tensor = tensor.detach().to(device="cpu", dtype=dtype or tensor.dtype, copy=True).contiguous()
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         if tensor.numel():
             digest.update(tensor.view(torch.uint8).numpy().tobytes())

@@ -14,7 +14,8 @@ class Batch:
     `routed_experts[cu_seqlens[i] - i : cu_seqlens[i + 1] - (i + 1)]` since each row has one route fewer than tokens.
 
     tokens int32 [T]; loss_mask uint8 [T]; rollout_log_probs float32 [T]; weight_versions int32 [T];
-    routed_experts uint8 [T - rows, L, k] or None; rewards float32 [rows]; num_tests int32 [rows].
+    routed_experts uint8 [T - rows, L, k] or None; rewards float32 [rows]; num_tests int32 [rows]; groups int32 [rows],
+    equal for rows whose trials are samples of one task, or None.
     """
 
     step: int
@@ -27,6 +28,7 @@ class Batch:
     routed_experts: np.ndarray | None
     rewards: np.ndarray
     num_tests: np.ndarray
+    groups: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.rollout_ids)
@@ -45,8 +47,15 @@ class Batch:
         return self.routed_experts[self.cu_seqlens[row] - row : self.cu_seqlens[row + 1] - (row + 1)]
 
     @classmethod
-    def from_rows(cls, rows: Sequence[TrainingRow], *, step: int, num_tests: Sequence[int]) -> "Batch":
-        """Concatenate rows. Either all rows carry routes or none does."""
+    def from_rows(
+        cls,
+        rows: Sequence[TrainingRow],
+        *,
+        step: int,
+        num_tests: Sequence[int],
+        groups: Sequence[int] | None = None,
+    ) -> "Batch":
+        """Concatenate rows. Either all rows carry routes or none does. num_tests and groups have an entry a row."""
         assert rows, "a batch needs at least one row"
         with_routes = {row.rollout_routed_experts is not None for row in rows}
         assert len(with_routes) == 1, "some rows carry routes and some do not"
@@ -63,4 +72,5 @@ class Batch:
             else None,
             rewards=np.array([row.reward for row in rows], dtype=np.float32),
             num_tests=np.array(num_tests, dtype=np.int32),
+            groups=None if groups is None else np.array(groups, dtype=np.int32),
         )

@@ -14,6 +14,7 @@ from t1core.rl.explained_variance import (
     value_bias,
     value_moments,
 )
+from t1core.rl.group_advantage import group_advantages
 from t1core.rl.logprob_gap import LogprobGap, logprob_gap
 from t1core.rl.policy_loss import PolicyLoss, policy_loss
 from t1core.rl.value_loss import ValueLoss, value_loss
@@ -27,6 +28,7 @@ __all__ = [
     "conditional_mean_predictor",
     "explained_variance",
     "gae",
+    "group_advantages",
     "logprob_gap",
     "policy_loss",
     "r_squared",

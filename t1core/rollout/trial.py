@@ -66,7 +66,8 @@ class TrialOverdue(RuntimeError):
 
 @dataclass(frozen=True)
 class TrialSpec:
-    """One trial to run. `sampling_seed` and the trial's id fix every random number the engine draws for it."""
+    """One trial to run. `sampling_seed` and the trial's id fix every random number the engine draws for it. Trials of a
+    step with one `group` are samples of one task; None: a trial on its own."""
 
     trial_id: str
     task: Task
@@ -74,6 +75,7 @@ class TrialSpec:
     attempt: int
     sampling_seed: int
     temperature: float = 1.0
+    group: int | None = None
 
 
 @dataclass(frozen=True)

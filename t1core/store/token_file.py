@@ -14,8 +14,9 @@ from t1core.store.tensors import read_tensors, write_tensors
 
 _BATCH = ("tokens", "cu_seqlens", "loss_mask", "rollout_log_probs", "weight_versions", "rewards", "num_tests")
 _SPANS = ("span_row", "span_start", "span_end")
+_OPTIONAL = ("groups",)
 _PACKED, _SHAPE = "routed_experts_packed", "routed_experts_shape"
-_RESERVED = (*_BATCH, *_SPANS, "routed_experts", _PACKED)
+_RESERVED = (*_BATCH, *_SPANS, *_OPTIONAL, "routed_experts", _PACKED)
 # Defined at sampled tokens only; elsewhere the arrays hold filler that must not be read as a number.
 _SAMPLED_ONLY = ("trainer_logprobs", "free_logprobs", "advantages", "returns")
 
@@ -41,6 +42,7 @@ def write_tokens(
         arrays |= (
             {_PACKED: pack(batch.routed_experts)} if pack_routes else {"routed_experts": batch.routed_experts}
         )
+    arrays |= {name: array for name in _OPTIONAL if (array := getattr(batch, name)) is not None}
     flat = [(row, span) for row, row_spans in enumerate(spans) for span in row_spans]
     arrays["span_row"] = np.array([row for row, _ in flat], dtype=np.int32)
     arrays["span_start"] = np.array([span.start for _, span in flat], dtype=np.int32)
@@ -68,6 +70,7 @@ def read_batch(path: Path, *, with_routes: bool = True) -> tuple[Batch, dict[str
         rollout_ids=tuple(json.loads(metadata["rollout_ids"])),
         routed_experts=routes,
         **{name: arrays[name] for name in _BATCH},
+        **{name: arrays.get(name) for name in _OPTIONAL},
     )
     return batch, {name: array for name, array in arrays.items() if name not in _RESERVED}
 

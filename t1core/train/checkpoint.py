@@ -1,12 +1,14 @@
-"""Exact checkpoints: both networks with their optimisers, and the behaviour snapshots, in Megatron's format.
+"""The exact part of a checkpoint: networks with their optimisers and behaviour snapshots, in Megatron's format.
 
-A trainer that loads one goes on bit for bit as the one that saved it would have, also in another parallel
-layout up to rounding. A checkpoint appears whole or not at all.
+A trainer that loads one goes on bit for bit as the one that saved it would have, also in another parallel layout up to
+rounding. `checkpoint_directory` says what lies where.
 """
 
 import json
 import os
 import queue
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,67 +18,83 @@ from megatron.core.dist_checkpointing.strategies import filesystem_async
 
 from t1core.model import optimizer_fixes
 from t1core.train.behaviour import BehaviourSnapshots
-from t1core.train.directories import written_whole
-from t1core.train.learner import Learner
+from t1core.train.checkpoint_directory import EXACT, damage, recovered
+from t1core.train.learner import Learner, Role
 
 SCHEMA_VERSION = 1
+Present = Callable[[Role], AbstractContextManager[Learner]]
 
 
-def save(
-    directory: str | os.PathLike, *, learners: dict[str, Learner], snapshots: BehaviourSnapshots
-) -> None:
-    """Write a checkpoint; every rank must call."""
+def save(scratch: Path, *, roles: Sequence[Role], present: Present, snapshots: BehaviourSnapshots) -> None:
+    """Write into an existing directory; every rank must call. `present(role)` has a learner on the device."""
     # A synchronous save writes from threads of this process; Megatron would start a manager process for its
     # results, which outlives a killed trainer and holds its output open.
     filesystem_async._results_queue = queue.Queue()
-    with written_whole(directory) as scratch:
-        for name, learner in learners.items():
+    num_steps = {}
+    for role in roles:
+        with present(role) as learner:
             optimizer_fixes.prime(learner.optimizer)
             state = learner.model.sharded_state_dict(metadata=_metadata())
             optimizer = learner.optimizer.sharded_state_dict(state, metadata=_metadata())
-            _save({"model": state, "optimizer": optimizer}, scratch / name)
+            _save({"model": state, "optimizer": optimizer}, scratch / role)
+            num_steps[role] = learner.num_steps
+    with present("actor") as actor:
         for version in snapshots.versions:
             with snapshots.restored(version):
-                state = learners["actor"].model.sharded_state_dict(metadata=_metadata())
+                state = actor.model.sharded_state_dict(metadata=_metadata())
                 _save({"model": state}, scratch / f"behaviour_{version}")
-        if dist.get_rank() == 0:
-            about = {
-                "schema_version": SCHEMA_VERSION,
-                "behaviour_versions": snapshots.versions,
-                "behaviour_is_live": [snapshots.is_live(version) for version in snapshots.versions],
-                "num_steps": {name: learner.num_steps for name, learner in learners.items()},
-            }
-            (scratch / "trainer.json").write_text(json.dumps(about, indent=1))
+    if dist.get_rank() == 0:
+        about = {
+            "schema_version": SCHEMA_VERSION,
+            "behaviour_versions": snapshots.versions,
+            "behaviour_is_live": [snapshots.is_live(version) for version in snapshots.versions],
+            "num_steps": num_steps,
+        }
+        (scratch / EXACT).write_text(json.dumps(about, indent=1))
 
 
 def load(
-    directory: str | os.PathLike, *, learners: dict[str, Learner], snapshots: BehaviourSnapshots
+    directory: str | os.PathLike, *, roles: Sequence[Role], present: Present, snapshots: BehaviourSnapshots
 ) -> None:
-    """Restore weights, optimisers and snapshots. ValueError where there is no checkpoint of ours."""
+    """Restore weights, optimisers and snapshots; every rank must call. ValueError where there is no whole checkpoint of
+    ours, or one without a network that is asked for.
+    """
     root = Path(directory)
-    if not (root / "trainer.json").is_file():
-        raise ValueError(f"{root} is no trainer checkpoint: trainer.json is missing")
-    about = json.loads((root / "trainer.json").read_text())
+    if dist.get_rank() == 0:
+        recovered(root)
+    dist.barrier()
+    if not (root / EXACT).is_file():
+        raise ValueError(
+            f"{root} cannot be resumed from: {EXACT} is missing. It is no checkpoint, or holds weights only; such "
+            "weights start a run as model.actor_path and model.critic_path"
+        )
+    if (found := damage(root)) is not None:
+        raise ValueError(f"{root} is damaged: {found}; resume from another checkpoint")
+    about = json.loads((root / EXACT).read_text())
     if about["schema_version"] > SCHEMA_VERSION:
         raise ValueError(
             f"{root} was written by a newer version of this package: its schema is "
             f"{about['schema_version']}, and this one reads up to {SCHEMA_VERSION}"
         )
+    missing = [role for role in roles if role not in about["num_steps"]]
+    if missing:
+        raise ValueError(f"{root} holds no {missing[0]}: it was written by a run that has none")
     snapshots.clear()
-    actor = learners["actor"]
-    for version, is_live in zip(about["behaviour_versions"], about["behaviour_is_live"], strict=True):
-        state = {"model": actor.model.sharded_state_dict(metadata=_metadata())}
-        actor.model.load_state_dict(_load(state, root / f"behaviour_{version}")["model"])
-        actor.num_steps = about["num_steps"]["actor"] if is_live else -1
-        snapshots.take(version)
-    for name, learner in learners.items():
-        optimizer_fixes.prime(learner.optimizer)
-        model = learner.model.sharded_state_dict(metadata=_metadata())
-        optimizer = learner.optimizer.sharded_state_dict(model, is_loading=True, metadata=_metadata())
-        state = _load({"model": model, "optimizer": optimizer}, root / name)
-        learner.model.load_state_dict(state["model"])
-        learner.optimizer.load_state_dict(state["optimizer"])
-        learner.num_steps = about["num_steps"][name]
+    with present("actor") as actor:
+        for version, is_live in zip(about["behaviour_versions"], about["behaviour_is_live"], strict=True):
+            state = {"model": actor.model.sharded_state_dict(metadata=_metadata())}
+            actor.model.load_state_dict(_load(state, root / f"behaviour_{version}")["model"])
+            actor.num_steps = about["num_steps"]["actor"] if is_live else -1
+            snapshots.take(version)
+    for role in roles:
+        with present(role) as learner:
+            optimizer_fixes.prime(learner.optimizer)
+            model = learner.model.sharded_state_dict(metadata=_metadata())
+            optimizer = learner.optimizer.sharded_state_dict(model, is_loading=True, metadata=_metadata())
+            state = _load({"model": model, "optimizer": optimizer}, root / role)
+            learner.model.load_state_dict(state["model"])
+            learner.optimizer.load_state_dict(state["optimizer"])
+            learner.num_steps = about["num_steps"][role]
 
 
 def _metadata() -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from t1core.model.checkpoint import HfDirectory
+from t1core.train.checkpoint_directory import recovered
 
 VALUE_HEAD = "value_head.weight"
 
@@ -45,11 +46,12 @@ def written_whole(directory: str | os.PathLike) -> Iterator[Path]:
     well.
 
     Every rank must enter. Rank 0 creates, syncs and renames; a block that fails leaves what stood there
-    before.
+    before, and so does a process that is killed, at the latest when `recovered` has put it back.
     """
     target = Path(resolved(directory))
     scratch = target.with_name(f".{target.name}.partial")
     if dist.get_rank() == 0:
+        recovered(target)
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
     dist.barrier()
@@ -68,6 +70,7 @@ def written_whole(directory: str | os.PathLike) -> Iterator[Path]:
         if target.exists():
             target.rename(old)
         scratch.rename(target)
+        sync(target.parent)
         shutil.rmtree(old, ignore_errors=True)
     dist.barrier()
 

@@ -67,6 +67,7 @@ class Learner:
             [self.ddp],
         )
         self.num_steps = 0
+        self.has_gradients = False  # some that no update has used yet
 
     def score(
         self, micro_batches: Sequence[DeviceMicroBatch], output: Output, *, replayed: bool = False
@@ -90,6 +91,7 @@ class Learner:
         """
         self.ddp.zero_grad_buffer()
         self.optimizer.zero_grad()
+        self.has_gradients = True
         return self._run(micro_batches, loss, replayed=replayed, forward_only=False)
 
     @property
@@ -104,6 +106,7 @@ class Learner:
         succeeded, grad_norm, _ = self.optimizer.step()
         assert succeeded, "the optimiser refused its step"
         self.num_steps += 1
+        self.has_gradients = False
         return float(grad_norm)
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:

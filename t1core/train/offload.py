@@ -1,71 +1,161 @@
-"""Moving a learner off its GPU and back, so that actor and critic can take turns on one device.
+"""Moving a learner off its device and back, so that actor and critic can take turns on it.
 
-Weights, gradient buffers and optimiser state leave; gradients are not kept. On a CPU there is nowhere to go,
-and only the checksum is taken, so that callers can hold the round trip to it either way.
+Weights, optimiser state and gradients that no update has used yet move out and back, held to a checksum. Tensors stay
+the objects they are and only their storages are emptied and refilled, so the views that Megatron's buffers, parameters
+and optimiser have of one another survive. Gradients that an update has used are dropped and come back as zeros.
 """
 
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
 import torch
+import torch.distributed as dist
 
 from t1core.model.checksum import weight_checksum
-from t1core.train.learner import Learner
+from t1core.train.behaviour import MOST_KEPT
+from t1core.train.host_memory import OffloadDemand, available_bytes, check_host_memory
+from t1core.train.learner import Learner, Role
+
+_MOMENTS_BYTES, _MAIN_BYTES = 8, 4  # Adam's two fp32 moments; the fp32 main copy of a bf16 weight
 
 
-def offload(learner: Learner) -> str:
-    """Free the device memory of a learner; returns the checksum to hold `reload` to."""
-    checksum = state_checksum(learner)
+def refuse_impossible(environment: Mapping[str, str] = os.environ) -> None:
+    """ValueError on a machine without CUDA, and where the allocator and the memory saver cannot both work.
+
+    torch_memory_saver takes physical pages from under tensors by replacing the allocator's calls to the driver;
+    expandable segments map pages by other calls, which it does not see.
+    """
     if not torch.cuda.is_available():
-        return checksum
-    learner.ddp.offload_grad_buffers(empty_cache=False)
-    for buffer in _buffers(learner):
-        buffer.offload_to_cpu(move_params=True, move_grads=False)
-    _move_optimizer(learner, torch.device("cpu"))
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    return checksum
+        raise ValueError(
+            "train.offload=true has no effect on a CPU, where there is no device memory to free: set it to false"
+        )
+    refuse_memory_saver_with_expandable_segments(environment)
 
 
-def reload(learner: Learner, *, checksum: str) -> None:
-    """Bring a learner back. AssertionError if one bit of weights or optimiser state changed."""
+def refuse_memory_saver_with_expandable_segments(environment: Mapping[str, str]) -> None:
+    """ValueError when this process has torch_memory_saver preloaded and expandable segments on."""
+    saver = "torch_memory_saver" in environment.get("LD_PRELOAD", "")
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        parts = [part.strip().lower() for part in environment.get(name, "").split(",")]
+        if saver and "expandable_segments:true" in parts:
+            raise ValueError(
+                f"{name}={environment[name]!r} turns expandable segments on while torch_memory_saver is preloaded; it "
+                "cannot release such memory: remove expandable_segments:True, or the preload"
+            )
+
+
+def refuse_without_room(learners: Mapping[Role, Learner]) -> None:
+    """ValueError with the arithmetic when the ranks of this host cannot have their learners there. Every rank calls."""
+    hosts: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(hosts, socket.gethostname())
+    demand = OffloadDemand(
+        learner_bytes={role: state_bytes(learner) for role, learner in learners.items()},
+        snapshot_bytes=_weight_bytes(learners["actor"]),
+        num_snapshots=MOST_KEPT + 1,  # the live weights are set aside while a snapshot is restored
+    )
+    check_host_memory(demand, num_ranks=hosts.count(socket.gethostname()), available_bytes=available_bytes())
+
+
+def state_bytes(learner: Learner) -> int:
+    """Bytes of this rank that `offload` moves to the host once the optimiser has stepped."""
+    per_element = _MOMENTS_BYTES + (_MAIN_BYTES if _has_main_params(learner) else 0)
+    return _weight_bytes(learner) + sum(param.numel() for param, _ in _optimised(learner)) * per_element
+
+
+@dataclass(frozen=True)
+class Away:
+    """A learner's storages on the host, as bytes, beside the emptied ones, and the checksum to hold them to."""
+
+    stored: tuple[tuple[torch.UntypedStorage, torch.Tensor], ...]
+    dropped: tuple[tuple[torch.UntypedStorage, int], ...]
+    checksum: str
+
+
+def offload(learner: Learner) -> Away:
+    """Free the device memory of a learner, which cannot compute until `reload`."""
+    checksum = state_checksum(learner)
+    gradients = _storages(buffer.grad_data for buffer in _buffers(learner))
+    kept = _storages(_kept(learner))
+    dropped = [] if learner.has_gradients else gradients
+    stored = tuple((storage, _to_host(storage)) for storage in kept)
     if torch.cuda.is_available():
-        for buffer in _buffers(learner):
-            buffer.reload_from_cpu(move_params=True, move_grads=False)
-        _move_optimizer(learner, torch.device("cuda", torch.cuda.current_device()))
-        learner.ddp.restore_grad_buffers()
-    assert state_checksum(learner) == checksum, (
-        "weights or optimiser state changed while they were off the device"
+        torch.cuda.synchronize()
+    away = Away(stored, tuple((storage, storage.nbytes()) for storage in dropped), checksum)
+    for storage in (*kept, *dropped):
+        storage.resize_(0)
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return away
+
+
+def reload(learner: Learner, away: Away) -> None:
+    """Bring a learner back. AssertionError if one bit of weights, optimiser state or waiting gradients changed."""
+    for storage, host in away.stored:
+        storage.resize_(len(host))
+        _bytes_of(storage).copy_(host)
+    for storage, size in away.dropped:
+        storage.resize_(size)
+        _bytes_of(storage).zero_()
+    assert state_checksum(learner) == away.checksum, (
+        "weights, optimiser state or gradients changed while they were off the device"
     )
 
 
 def state_checksum(learner: Learner) -> str:
-    """Digest of this rank's weights, main parameters and Adam moments."""
+    """Digest of this rank's weights, main parameters, Adam moments and waiting gradients."""
     tensors = dict(learner.parameters())
-    for i, part in enumerate(_parts(learner)):
-        params = [param for group in part.param_groups for param in group["params"]]
-        for j, param in enumerate(params):
-            tensors[f"main.{i}.{j}"] = param.data
-            state = part.state.get(param, {})
-            tensors |= {f"{key}.{i}.{j}": x.reshape(-1) for key, x in state.items() if torch.is_tensor(x)}
+    for i, (param, state) in enumerate(_optimised(learner)):
+        tensors[f"main.{i}"] = param.data
+        tensors |= {f"{key}.{i}": x.reshape(-1) for key, x in state.items() if torch.is_tensor(x)}
+    if learner.has_gradients:
+        tensors |= {f"gradient.{i}": buffer.grad_data for i, buffer in enumerate(_buffers(learner))}
     return weight_checksum(tensors)
 
 
-def _move_optimizer(learner: Learner, device: torch.device) -> None:
-    # fp32 weights are their own main parameters: views of the weight buffer, which have moved with it.
-    # Replacing them, as Megatron's offload_to_cpu does, would cut the optimiser off from the model.
-    own_main_params = learner.model.config.params_dtype != torch.float32
-    for part in _parts(learner):
-        for group in part.param_groups:
+def _kept(learner: Learner) -> Iterator[torch.Tensor]:
+    """Every tensor whose values must survive."""
+    for buffer in _buffers(learner):
+        yield buffer.param_data
+        if learner.has_gradients:
+            yield buffer.grad_data
+    for param, state in _optimised(learner):
+        yield param.data
+        # Adam's step counters live on the host already.
+        yield from (x for key, x in state.items() if torch.is_tensor(x) and key != "step")
+
+
+def _storages(tensors: Iterator[torch.Tensor]) -> list[torch.UntypedStorage]:
+    """The different storages that hold the tensors; an fp32 main parameter is a view of its weight buffer."""
+    found = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in tensors}
+    return [storage for storage in found.values() if storage.nbytes()]
+
+
+def _to_host(storage: torch.UntypedStorage) -> torch.Tensor:
+    host = torch.empty(storage.nbytes(), dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+    return host.copy_(_bytes_of(storage), non_blocking=True)
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def _has_main_params(learner: Learner) -> bool:
+    return learner.model.config.params_dtype != torch.float32
+
+
+def _weight_bytes(learner: Learner) -> int:
+    return sum(weight.numel() * weight.element_size() for _, weight in learner.parameters())
+
+
+def _optimised(learner: Learner) -> Iterator[tuple[torch.nn.Parameter, dict]]:
+    """This rank's shards of the main parameters, and Adam's state of each ({} before the first step)."""
+    for part in getattr(learner.optimizer, "chained_optimizers", [learner.optimizer]):
+        optimizer = getattr(part, "optimizer", None)
+        for group in optimizer.param_groups if optimizer is not None else ():
             for param in group["params"]:
-                if own_main_params:
-                    param.data = param.data.to(device)
-                state = part.state.get(param, {})
-                for key, value in state.items():
-                    if torch.is_tensor(value) and key != "step":
-                        state[key] = value.to(device)
-
-
-def _parts(learner: Learner) -> list:
-    chained = getattr(learner.optimizer, "chained_optimizers", [learner.optimizer])
-    return [part.optimizer for part in chained if getattr(part, "optimizer", None) is not None]
+                yield param, optimizer.state.get(param, {})
 
 
 def _buffers(learner: Learner) -> list:

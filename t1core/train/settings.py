@@ -17,6 +17,8 @@ class TrainSettings:
 
     actor_path: Hugging Face directory of the policy. critic_path: directory of a warmed critic, weights only;
     None starts the critic from the actor's backbone with a zero value head. Paths may not name one directory.
+    advantage: from the critic (gae), or from the other samples of the task (grpo), which builds no critic;
+    grpo_std_normalization divides by the group's deviation. offload: actor and critic take turns on the device.
     max_tokens_per_gpu counts tokens of a micro-batch on one rank; a longer row still gets a micro-batch of
     its own. measure_free_routing also scores each batch with free routing, which costs one more forward.
     deterministic has torch refuse kernels that may differ from run to run, which matters on GPUs; one thread
@@ -28,6 +30,8 @@ class TrainSettings:
     shape: ModelShape
     layout: Layout = field(default_factory=Layout)
     precision: Literal["fp32", "bf16"] = "fp32"
+    advantage: Literal["gae", "grpo"] = "gae"
+    grpo_std_normalization: bool = True
     actor: Adam = field(default_factory=lambda: Adam(LearningRate(1e-6)))
     critic: Adam = field(default_factory=lambda: Adam(LearningRate(1.5e-5)))
     eps_clip: float = 0.2
@@ -43,6 +47,7 @@ class TrainSettings:
     use_rollout_routing_replay: bool = True
     measure_free_routing: bool = False
     recompute: bool = False
+    offload: bool = False
     seed: int = 0
     deterministic: bool = False
 
@@ -65,6 +70,13 @@ class TrainSettings:
         for name in ("gamma", "lambd"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} must lie between 0 and 1")
+        if self.advantage not in ("gae", "grpo"):
+            raise ValueError(f"advantage={self.advantage!r}: choose 'gae' or 'grpo'")
+        if self.advantage == "grpo" and (self.critic_path is not None or self.offload):
+            raise ValueError(
+                "advantage='grpo' builds no critic: leave critic_path out, and offload, which lets actor and critic "
+                "take turns, off"
+            )
         if self.precision not in ("fp32", "bf16"):
             raise ValueError(f"precision={self.precision!r}: choose 'fp32' or 'bf16'")
         if self.measure_free_routing and not self.use_rollout_routing_replay:

@@ -1,13 +1,14 @@
 """The trainer: one PPO step of critic and actor on a batch. One `Trainer` a rank; all ranks call alike.
 
-    V_old           <- critic on the batch
-    A, R            <- GAE over trainable tokens
-    critic step     K times, clipped value loss around V_old
+    V_old           <- critic on the batch                      }
+    A, R            <- GAE over trainable tokens                } or, without a critic, A from each task's samples
+    critic step     K times, clipped value loss around V_old    }
     logp_behaviour  <- the snapshot that sampled, experts as recorded
     actor step      clipped surrogate against logp_behaviour, experts as recorded
 
 The denominator comes from the trainer's own scoring of the behaviour snapshot, not from the engine: what the
-two differ by is measured (`logprob_gap/*`), not trained on.
+two differ by is measured (`logprob_gap/*`), not trained on. With `offload` only the network that computes is on the
+device; between steps that is the actor.
 """
 
 import os
@@ -29,17 +30,22 @@ from t1core.rl import token_weights
 from t1core.train import actor_update, checkpoint, offload, process_group
 from t1core.train.actor_update import score_batch
 from t1core.train.behaviour import BehaviourSnapshots
+from t1core.train.checkpoint_directory import EXPORT, Content, write_manifest
 from t1core.train.critic_update import update_critic
 from t1core.train.diagnostics import gap_metrics, value_metrics
-from t1core.train.directories import refuse_shared_directory
+from t1core.train.directories import refuse_shared_directory, written_whole
 from t1core.train.free_routing import flip_metrics, flipped_layers, score_freely
+from t1core.train.group_baseline import group_targets
 from t1core.train.learner import Learner, Role
 from t1core.train.result import TrainResult
 from t1core.train.settings import TrainSettings
 from t1core.train.streams import BatchStreams, put_batch
 from t1core.train.weights import save_weights
 
-PER_TOKEN = ("values", "advantages", "returns", "trainer_logprobs")
+PER_TOKEN = {
+    "gae": ("values", "advantages", "returns", "trainer_logprobs"),
+    "grpo": ("advantages", "trainer_logprobs"),
+}
 
 
 @dataclass
@@ -65,6 +71,8 @@ class Trainer:
         """Join the process group (made from MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE unless it exists),
         build and load both networks, and keep the starting policy as version 0."""
         settings = self.settings
+        if settings.offload:
+            offload.refuse_impossible()
         cpu_shim.install()
         optimizer_fixes.apply()
         if not dist.is_initialized():
@@ -77,16 +85,30 @@ class Trainer:
             if torch.cuda.is_available()
             else torch.device("cpu")
         )
-        self.actor = self._learner("actor", settings.actor_path)
-        self.critic = self._learner("critic", settings.critic_path or settings.actor_path)
+        self._away: dict[Role, offload.Away] = {}
+        self.learners: dict[Role, Learner] = {"actor": self._learner("actor", settings.actor_path)}
+        if settings.advantage == "gae":
+            path = settings.critic_path or settings.actor_path
+            self.learners["critic"] = self._learner("critic", path)
+        if settings.offload:
+            offload.refuse_without_room(self.learners)
         self.snapshots = BehaviourSnapshots(self.actor)
         self.snapshots.take(0)
-        self._away: dict[Role, str] = {}
+        self._take_turn("actor")
 
     def close(self) -> None:
         """Leave the process groups."""
         layout.destroy()
         dist.destroy_process_group()
+
+    @property
+    def actor(self) -> Learner:
+        return self.learners["actor"]
+
+    @property
+    def critic(self) -> Learner:
+        """ValueError under advantage='grpo', which has none."""
+        return self._role("critic")
 
     @property
     def version(self) -> int:
@@ -107,29 +129,38 @@ class Trainer:
         sampler = self._sampler(batch, expected_version_lag=expected_version_lag)
         assert bool(streams.rewards.isfinite().all()), "a reward is not finite"
 
-        with watch("critic"):
-            weights = token_weights(
-                streams.mask,
-                rows=streams.rows,
-                num_rows=streams.num_rows,
-                aggregation=settings.loss_aggregation,
-            )
-            judged = update_critic(
-                self.critic,
-                streams=streams,
-                weights=weights,
-                gamma=settings.gamma,
-                lambd=settings.lambd,
-                value_clip=settings.value_clip,
-                num_steps=settings.critic_steps,
-            )
-            values, target = judged.values, judged.target
-            metrics |= judged.metrics
-            metrics |= value_metrics(
-                values, returns=target.returns, streams=streams, num_tests=batch.num_tests
-            )
-        per_token = {"values": values, "advantages": target.advantages, "returns": target.returns}
+        weights = token_weights(
+            streams.mask,
+            rows=streams.rows,
+            num_rows=streams.num_rows,
+            aggregation=settings.loss_aggregation,
+        )
+        if settings.advantage == "gae":
+            self._take_turn("critic", watch)
+            with watch("critic"):
+                judged = update_critic(
+                    self.critic,
+                    streams=streams,
+                    weights=weights,
+                    gamma=settings.gamma,
+                    lambd=settings.lambd,
+                    value_clip=settings.value_clip,
+                    num_steps=settings.critic_steps,
+                )
+                metrics |= judged.metrics
+                metrics |= value_metrics(
+                    judged.values, returns=judged.target.returns, streams=streams, num_tests=batch.num_tests
+                )
+            per_token = {
+                "values": judged.values,
+                "advantages": judged.target.advantages,
+                "returns": judged.target.returns,
+            }
+        else:
+            advantages = group_targets(batch, streams=streams, normalise_std=settings.grpo_std_normalization)
+            per_token = {"advantages": advantages}
 
+        self._take_turn("actor", watch)
         replayed = settings.use_rollout_routing_replay
         with watch("behaviour_forward"), self.snapshots.restored(sampler):
             behaviour = score_batch(self.actor, streams=streams, replayed=replayed)
@@ -151,7 +182,7 @@ class Trainer:
                     self.actor,
                     streams=streams,
                     behaviour_logprobs=behaviour,
-                    advantages=target.advantages,
+                    advantages=per_token["advantages"],
                     weights=weights,
                     eps_clip=settings.eps_clip,
                     eps_clip_high=settings.eps_clip_high,
@@ -215,7 +246,8 @@ class Trainer:
 
     def checksum(self, role: Role = "actor") -> str:
         """Digest of this rank's weights; equal digests mean equal bits."""
-        return weight_checksum(dict(self._role(role).parameters()))
+        with self._present(role) as learner:
+            return weight_checksum(dict(learner.parameters()))
 
     def save_weights(self, directory: str | os.PathLike, role: Role) -> None:
         """Write a weights-only Hugging Face directory, whole or not at all. ValueError if the other role's
@@ -223,24 +255,73 @@ class Trainer:
         source = {"actor": self.settings.actor_path, "critic": self.settings.critic_path}
         other: Role = "critic" if role == "actor" else "actor"
         refuse_shared_directory(**{role: directory, other: source[other]}, field="save_weights")
-        save_weights(directory, model=self._role(role).model, shape=self.settings.shape, role=role)
+        with self._present(role) as learner:
+            save_weights(
+                directory,
+                model=learner.model,
+                shape=self.settings.shape,
+                role=role,
+                tokenizer=self.settings.actor_path if role == "actor" else None,
+            )
 
-    def save_checkpoint(self, directory: str | os.PathLike) -> None:
-        """Write everything needed to go on exactly, whole or not at all."""
-        checkpoint.save(directory, learners=self._learners(), snapshots=self.snapshots)
+    def save_checkpoint(self, directory: str | os.PathLike, *, content: Content = "exact") -> None:
+        """Write weights in Hugging Face form and, with content "exact", all that is needed to go on exactly; whole or
+        not at all."""
+        with written_whole(directory) as scratch:
+            for role in self.learners:
+                self.save_weights(scratch / EXPORT / role, role)
+            if content == "exact":
+                checkpoint.save(
+                    scratch, roles=tuple(self.learners), present=self._present, snapshots=self.snapshots
+                )
+            if dist.get_rank() == 0:
+                write_manifest(scratch, content=content)
 
-    def load_checkpoint(self, directory: str | os.PathLike) -> None:
-        """Go on exactly where `save_checkpoint` was called."""
-        checkpoint.load(directory, learners=self._learners(), snapshots=self.snapshots)
+    def load_checkpoint(self, directory: str | os.PathLike) -> int:
+        """Go on exactly where `save_checkpoint` was called. Returns the newest version that had been published.
+
+        The engines know nothing of it: before anything is sampled, publish the actor under that version (or, where
+        `is_published` says that the actor had moved on, under the next), so that the first rollout is the restored
+        weights'.
+        """
+        checkpoint.load(
+            directory, roles=tuple(self.learners), present=self._present, snapshots=self.snapshots
+        )
+        return self.version
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the actor is the newest published version, and not ahead of it."""
+        return self.snapshots.is_live(self.version)
 
     def offload(self, role: Role) -> None:
-        """Move a role's weights, gradients and optimiser state to the host."""
+        """Move a role's weights, waiting gradients and optimiser state to the host."""
         assert role not in self._away, f"the {role} is off the device already"
         self._away[role] = offload.offload(self._role(role))
 
     def reload(self, role: Role) -> None:
         """Bring a role back; asserts that no bit changed."""
-        offload.reload(self._role(role), checksum=self._away.pop(role))
+        offload.reload(self._role(role), self._away.pop(role))
+
+    def _take_turn(self, role: Role, watch: Stopwatch | None = None) -> None:
+        """With `offload`: have `role` on the device, and nothing else."""
+        watch = watch or Stopwatch()
+        if not self.settings.offload:
+            return
+        for other in self.learners:
+            if other != role and other not in self._away:
+                with watch("offload"):
+                    self.offload(other)
+        if role in self._away:
+            with watch("reload"):
+                self.reload(role)
+
+    @contextmanager
+    def _present(self, role: Role) -> Iterator[Learner]:
+        """Within the block `role` is on the device; with `offload` the actor is there again after it."""
+        self._take_turn(role)
+        yield self._role(role)
+        self._take_turn("actor")
 
     def _sampler(self, batch: Batch, *, expected_version_lag: int) -> int:
         """The one version that sampled every trainable token, which must lag as expected."""
@@ -272,7 +353,7 @@ class Trainer:
         nothing = np.full(streams.num_tokens, np.nan, dtype=np.float32)
         return TrainResult(
             metrics=metrics | {"train/skipped": 1.0},
-            per_token={name: nothing for name in PER_TOKEN},
+            per_token={name: nothing for name in PER_TOKEN[self.settings.advantage]},
             timings_s=watch.seconds,
             cpu_s=time.process_time() - cpu_start,
         )
@@ -305,8 +386,7 @@ class Trainer:
         load_hf(model, path, settings.shape)
         return Learner(model, adam=settings.actor if role == "actor" else settings.critic)
 
-    def _learners(self) -> dict[str, Learner]:
-        return {"actor": self.actor, "critic": self.critic}
-
     def _role(self, role: Role) -> Learner:
-        return self.actor if role == "actor" else self.critic
+        if role not in self.learners:
+            raise ValueError(f"there is no {role}: advantage={self.settings.advantage!r} does without one")
+        return self.learners[role]

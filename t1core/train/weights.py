@@ -1,6 +1,7 @@
 """Weights-only directories in Hugging Face form: what T1 keeps of a run, and what warms the next critic."""
 
 import os
+import shutil
 from pathlib import Path
 
 import torch.distributed as dist
@@ -13,11 +14,24 @@ from t1core.train.directories import holds_value_head, resolved, sync
 from t1core.train.learner import Role
 
 FILE = "model.safetensors"
+# What a Hugging Face directory holds of its tokenizer and chat format.
+TOKENIZER_FILES = (
+    *("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json"),
+    *("chat_template*", "generation_config.json"),
+)
 
 
-def save_weights(directory: str | os.PathLike, *, model: nn.Module, shape: ModelShape, role: Role) -> None:
+def save_weights(
+    directory: str | os.PathLike,
+    *,
+    model: nn.Module,
+    shape: ModelShape,
+    role: Role,
+    tokenizer: str | os.PathLike | None = None,
+) -> None:
     """Write config.json and model.safetensors in the model's precision; a critic's with its value head.
 
+    `tokenizer`: directory whose tokenizer files go along, so that the result is complete where a policy is asked for.
     Every rank must call. Each file appears whole or not at all, and other files of the directory (a
     tokenizer, say) are left alone. ValueError if the directory holds weights of the other role or weights in
     other files.
@@ -36,6 +50,11 @@ def save_weights(directory: str | os.PathLike, *, model: nn.Module, shape: Model
     if dist.get_rank() == 0:
         target.mkdir(parents=True, exist_ok=True)
         shape.write_config(target)
+        if tokenizer is not None and resolved(tokenizer) != str(target):
+            for pattern in TOKENIZER_FILES:
+                for path in Path(tokenizer).glob(pattern):
+                    shutil.copyfile(path, target / path.name)
+                    sync(target / path.name)
         partial = target / f".{FILE}.partial"
         save_file(state, partial, metadata={"format": "pt"})
         sync(partial)

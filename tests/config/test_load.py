@@ -51,6 +51,36 @@ def test_a_wrong_setting_is_refused_by_name_value_and_way_out(override, words):
         assert word in str(refusal.value)
 
 
+GRPO = ("train.advantage=grpo", "train.num_critic_only_steps=0", "rollout.samples_per_task=4")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["rollout.samples_per_task=3"], ["rollout_batch_size=40", "samples_per_task=3"]),
+        (GRPO[:2], ["samples_per_task=1", "2 or more"]),
+        (GRPO[::2], ["num_critic_only_steps=2", "no critic"]),
+        ([*GRPO, "train.lambd=0.95"], ["lambd=0.95", "no effect"]),
+        ([*GRPO, "train.gamma=0.9"], ["gamma=0.9", "no effect"]),
+        ([*GRPO, "train.critic_steps=4"], ["critic_steps=4", "no effect"]),
+        ([*GRPO, "train.value_clip=0.5"], ["value_clip=0.5", "no effect"]),
+        ([*GRPO, "train.offload=true"], ["offload=true", "no critic"]),
+        ([*GRPO, "model.critic_path=there"], ["model.critic_path='there'", "no critic"]),
+        (["train.grpo_std_normalization=false"], ["grpo_std_normalization=false", "no effect"]),
+        (["train.load=a", "model.critic_path=b"], ["train.load='a'", "model.critic_path='b'"]),
+        (["checkpoint_keep=2"], ["checkpoint_keep=2", "checkpoint_every=0"]),
+        (["checkpoint_content=weights"], ["checkpoint_content=weights", "checkpoint_every=0"]),
+    ],
+)
+def test_settings_that_make_no_sense_together_are_refused(overrides, words):
+    plain = ["train.critic_steps=1"]  # the preset takes several
+    with pytest.raises(ValueError) as refusal:
+        load_config("quickstart", [*plain, *overrides])
+    for word in words:
+        assert word in str(refusal.value)
+    load_config("quickstart", [*plain, *GRPO])
+
+
 def test_an_unknown_preset_names_the_known_ones():
     with pytest.raises(ValueError, match="quickstart"):
         load_config("quikstart")

@@ -80,6 +80,17 @@ def test_steps_walk_through_the_pool_without_gap_or_overlap():
     assert tasks == [f"train-{i}" for i in range(3 * count)]
 
 
+def test_the_samples_of_a_task_stand_side_by_side_and_the_walk_goes_on_task_by_task():
+    config = load_config(
+        "smoke",
+        ["rollout.samples_per_task=2", "rollout.over_sampling_batch_size=6", "rollout.max_live_trials=6"],
+    )
+    specs = [spec for step in range(2) for spec in step_specs(config, Pool(), step=step)]
+    assert [spec.task for spec in specs] == [f"train-{i // 2}" for i in range(12)]
+    assert [spec.group for spec in specs] == [0, 0, 1, 1, 2, 2] * 2
+    assert len({spec.sampling_seed for spec in specs}) == len({spec.trial_id for spec in specs}) == 12
+
+
 def test_every_trial_has_its_own_seed():
     seeds = {trial_seed(seed, step, i) for seed in range(3) for step in range(-1, 20) for i in range(30)}
     assert len(seeds) == 3 * 21 * 30 and max(seeds) < 2**63

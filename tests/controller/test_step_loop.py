@@ -1,6 +1,7 @@
 """The real loop with the real store, driven by a crew that only notes what it was asked."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,6 +28,8 @@ from t1core.records import (
 )
 from t1core.rollout.trial import TrialResult
 from t1core.store import Run
+from t1core.store.token_file import read_batch
+from t1core.train.checkpoint_directory import write_manifest
 from t1core.train.result import TrainResult
 
 TASK = Task("t", "family", "train", None, "do", ("a", "b"))
@@ -44,6 +47,7 @@ class RecordingCrew:
 
     def __init__(self, *, broken=lambda spec: False):
         self.version, self.published, self.trained, self.broken = None, [], [], broken
+        self.loaded, self.saved = [], []
 
     async def launch(self, spec):
         failure = Failure(Boundary.SANDBOX, "BoxDied", "gone") if self.broken(spec) else None
@@ -58,7 +62,7 @@ class RecordingCrew:
         return TrainResult(
             {"critic/explained_variance": 0.5, "logprob_gap/abs_mean": 0.0},
             {name: np.zeros(batch.num_tokens, np.float32) for name in ("values", "advantages", "returns")},
-            {},
+            {"critic": 1.5, "actor": 2.5},
             0.0,
         )
 
@@ -69,6 +73,16 @@ class RecordingCrew:
 
     async def save_weights(self, directory, role):
         directory.mkdir(parents=True)
+
+    async def save_checkpoint(self, directory, *, content):
+        self.saved.append((directory.name, content))
+        directory.mkdir(parents=True)
+        write_manifest(directory, content=content)
+
+    async def load_checkpoint(self, directory):
+        assert self.published == [], "loaded after something was published"
+        self.loaded.append(directory)
+        return 41
 
     async def cpu_s(self):
         return CpuSeconds(0.0, 0.0, 0.0)
@@ -162,3 +176,53 @@ def test_an_engine_that_still_holds_old_weights_is_caught(tmp_path):
     with pytest.raises(BaseExceptionGroup) as stopped:
         run(tmp_path, Stale(), "train.num_critic_only_steps=0")
     assert "weight versions [1], the engine held 2" in str(stopped.value.exceptions[0])
+
+
+def test_the_first_rollout_after_loading_is_sampled_by_the_restored_weights(tmp_path):
+    crew = RecordingCrew()
+    run(tmp_path, crew, f"train.load={tmp_path}/step_0041", "train.num_critic_only_steps=1")
+    assert [path.name for path in crew.loaded] == ["step_0041"]
+    assert crew.published == [41, 42, 43, 44, 45, 46]
+    assert [sampled_by for _, sampled_by, *_ in crew.trained] == [{41}, {41}, {41}, {42}, {43}, {44}]
+
+
+def test_checkpoints_are_written_as_configured_and_old_ones_removed(tmp_path):
+    crew = RecordingCrew()
+    stored, _ = run(tmp_path, crew, "checkpoint_every=2", "checkpoint_keep=2", "checkpoint_content=weights")
+    assert crew.saved == [(f"step_{step:04d}", "weights") for step in (2, 4, 6)]
+    left = {path.name for path in stored.folder("checkpoints").iterdir()}
+    assert left == {"step_0004", "step_0006", "final"}
+
+
+def test_the_trainers_phases_are_metrics_of_the_step(tmp_path):
+    stored, _ = run(tmp_path, RecordingCrew())
+    metrics = stored.metrics("train")
+    assert (metrics["time/critic_s"] == 1.5).all() and (metrics["time/actor_s"] == 2.5).all()
+
+
+def test_groups_reach_the_batch_and_their_metrics_are_recorded(tmp_path):
+    class WithoutCritic(RecordingCrew):
+        groups: list
+
+        async def train(self, batch, **options):
+            self.groups.append(batch.groups.tolist())
+            result = await super().train(batch, **options)
+            return replace(result, metrics={"logprob_gap/abs_mean": 0.0})
+
+    crew = WithoutCritic()
+    crew.groups = []
+    stored, said = run(
+        tmp_path,
+        crew,
+        *("train.advantage=grpo", "train.num_critic_only_steps=0", "rollout.samples_per_task=2"),
+        *("rollout.over_sampling_batch_size=6", "rollout.max_live_trials=6"),
+    )
+    assert all(sorted(groups)[::2] == sorted(groups)[1::2] and len(groups) == 4 for groups in crew.groups)
+    metrics = stored.metrics("train")
+    assert (metrics["rollout/groups"] == 2).all() and (metrics["reward/zero_variance_group_frac"] == 1).all()
+    assert (metrics["rollout/distinct_tasks"] == 1).all(), "the pool of this test has one task"
+    assert metrics["rollout/group_idle_frac"].between(0, 1).all()
+    assert "flat groups 100%" in said[0] and "EV" not in said[0]
+    assert {path.name for path in (stored.folder("checkpoints") / "final").iterdir()} == {"actor"}
+    batch, _ = read_batch(tmp_path / "c" / "r" / "tokens" / "step_0000.safetensors")
+    assert batch.groups.tolist() == crew.groups[0]

@@ -1,5 +1,7 @@
 """One rank of a small training run, started by test_model_layouts: two optimiser steps, then export from rank 0.
 
+Before them, log-probabilities and what each layer hands on, at the weights as loaded.
+
 Run as: python layout_worker.py JSON, with RANK and WORLD_SIZE in the environment.
 """
 
@@ -14,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from packed_text import PackedText, random_text
+from partial_sums import round_as_two_ranks
 from safetensors.torch import save_file
 
 from t1core.model import convert, cpu_shim, delta_rule, forward, replay
@@ -46,11 +49,15 @@ def main(job: dict[str, Any]) -> None:
         recompute=job.get("recompute", False),
     )
     convert.load_hf(model, job["checkpoint"], shape)
+    if job.get("partial_sums"):
+        round_as_two_ranks(model, shape)
+    before = observe(model, layout, job) if job.get("observed") else {}
     losses, norms = train(model, layout, job)
     state = convert.export_hf(model, shape)
     if dist.get_rank() == 0:
         out = Path(job["out"])
         save_file(state, out / "model.safetensors")
+        save_file(before, out / "before.safetensors")
         (out / "result.json").write_text(json.dumps({"losses": losses, "grad_norms": norms}))
     dist.barrier()
     dist.destroy_process_group()
@@ -134,6 +141,37 @@ def train(model: Any, layout: Layout, job: dict[str, Any]) -> tuple[list[float],
         losses.append(float(loss))
         norms.append(float(norm))
     return losses, norms
+
+
+@torch.no_grad()
+def observe(model: Any, layout: Layout, job: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """fp32 log-probabilities [T] and each layer's output [T, hidden] over all micro-batches; pp = cp = 1."""
+    seen: dict[str, list[torch.Tensor]] = {}
+    hooks = [
+        layer.register_forward_hook(
+            lambda _, __, out, name=f"layer.{i}": seen.setdefault(name, []).append(_whole(out[0], layout))
+        )
+        for i, layer in enumerate(model.decoder.layers)
+    ]
+    for lengths in MICRO_BATCHES:
+        text = random_text(lengths, seed=sum(lengths) + len(lengths))
+        if job["replay"]:
+            replay.arm(model, routes(text, model))
+        out = forward.logits(model, text.tokens, text.positions, forward.packed(text.cu_seqlens))
+        seen.setdefault("logprobs", []).append(forward.score(out, text.targets)[0])
+    for hook in hooks:
+        hook.remove()
+    return {name: torch.cat(parts).float() for name, parts in seen.items()}
+
+
+def _whole(x: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """[tokens of this rank, 1, hidden] to all tokens, [T, hidden]."""
+    x = x.squeeze(1).contiguous()
+    if layout.tp == 1:
+        return x
+    shards = [torch.empty_like(x) for _ in range(layout.tp)]
+    dist.all_gather(shards, x)
+    return torch.cat(shards)
 
 
 def routes(text: PackedText, model: Any) -> torch.Tensor:

@@ -25,6 +25,7 @@ class Outcome:
     losses: list[float]
     grad_norms: list[float]
     state: dict[str, torch.Tensor]
+    before: dict[str, torch.Tensor]
 
     def distance(self, other: "Outcome") -> tuple[float, float, float]:
         """Largest difference of losses, relative of gradient norms, and of parameters."""
@@ -81,7 +82,8 @@ def _train(job: dict[str, Any], world: int, out: Path) -> Outcome:
     logs = "\n".join((out / f"rank_{rank}.log").read_text()[-3000:] for rank in range(world))
     assert codes == [0] * world, logs
     result = json.loads((out / "result.json").read_text())
-    return Outcome(result["losses"], result["grad_norms"], load_file(out / "model.safetensors"))
+    state, before = (load_file(out / f"{name}.safetensors") for name in ("model", "before"))
+    return Outcome(result["losses"], result["grad_norms"], state, before)
 
 
 def _assert_close(found: Outcome, reference: Outcome, *, what: str) -> None:
@@ -139,3 +141,33 @@ def test_a_critic_is_trained_alike_in_every_layout(run: Run, layout: dict[str, i
 def test_recomputation_replays_the_same_routes_in_backward(run: Run, layout: dict[str, int]) -> None:
     world = 2 if layout else 1
     _assert_close(run(world, recompute=True, **layout), run(1), what=f"recompute {layout}")
+
+
+@pytest.mark.slow
+def test_bf16_tensor_parallel_deviates_by_the_rounding_of_its_partial_sums_and_nothing_else(run: Run) -> None:
+    """One process that rounds its row-parallel products, and the input gradients of its column-parallel ones, as two
+    ranks do gives what two ranks give, layer by layer; and two ranks are no farther from fp32 than one process is.
+    """
+    exact, alone, spread, rounded = (
+        run(1, observed=True),
+        run(1, observed=True, bf16=True),
+        run(2, observed=True, bf16=True, tp=2),
+        run(1, observed=True, bf16=True, partial_sums=True),
+    )
+
+    def apart(a: Outcome, b: Outcome, name: str) -> float:
+        return float((a.before[name] - b.before[name]).norm() / b.before[name].norm())
+
+    for name in spread.before:
+        table = [
+            apart(a, b, name)
+            for a, b in ((spread, rounded), (spread, alone), (spread, exact), (alone, exact))
+        ]
+        print(f"{name}: to rounded {table[0]:.1e}, to one process {table[1]:.1e}, "
+              f"to fp32 {table[2]:.2e}, one process to fp32 {table[3]:.2e}")  # fmt: skip
+        assert table[0] < 1e-5 < 1e-3 < table[1]
+        assert table[2] < 1.2 * table[3]
+    norms = [outcome.grad_norms[0] for outcome in (spread, rounded, alone)]
+    print("first gradient norms: spread, rounded, alone", norms)
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+    assert abs(norms[0] / norms[2] - 1) > 1e-4

@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -180,6 +181,44 @@ def test_a_cut_that_fails_does_not_replace_the_error():
     host = Broken(lambda trial: 0.01 if trial.sampling_seed == 0 else 0.2, outcome=outcome)
     with pytest.raises(RuntimeError, match="capture missing"):
         run(host, 3, cleanup_deadline_s=5.0)
+
+
+def grouped(seconds, *, size, accept, outcome=lambda trial: result(trial)):
+    """Six trials in groups of `size`, side by side."""
+    host = Host(seconds, outcome=outcome)
+    specs = [replace(spec(i), group=i // size) for i in range(6)]
+    return asyncio.run(
+        skim(specs, launch=host.launch, cut=host.cut, accept=accept, max_live=6, group_size=size)
+    )
+
+
+def ids(results):
+    return sorted(item.trajectory.trial_id for item in results)
+
+
+def test_a_group_enters_the_batch_with_its_last_member_and_not_before():
+    # One trial never ends by itself; its partner ends early and waits in vain.
+    rollout = grouped(lambda trial: 60.0 if trial.sampling_seed == 3 else 0.05, size=2, accept=4)
+    assert ids(rollout.accepted) == ["s-0", "s-1", "s-4", "s-5"]
+    assert ids(rollout.cut) == ["s-3"] and ids(rollout.surplus) == ["s-2"]
+    assert {rollout.groups[name] for name in ids(rollout.accepted)} == {0, 2}
+    assert all(began < ended for began, ended in rollout.spans_s.values())
+
+
+def test_a_group_that_lost_a_member_is_left_out_whole():
+    broken = Failure(Boundary.TASK, "Bad", "broken")
+    rollout = grouped(
+        lambda trial: 0.02,
+        size=3,
+        accept=6,
+        outcome=lambda trial: (
+            result(trial, stop=StopReason.FAILED, failure=broken)
+            if trial.sampling_seed == 1
+            else result(trial)
+        ),
+    )
+    assert ids(rollout.accepted) == ["s-3", "s-4", "s-5"]
+    assert ids(rollout.failed) == ["s-1"] and ids(rollout.surplus) == ["s-0", "s-2"]
 
 
 def test_a_second_retry_keeps_one_stem():

@@ -24,6 +24,8 @@ def main(job: dict, rank: int) -> None:
     if job["load"]:
         made.load_checkpoint(job["load"])
     results = pipelined_steps(made, first=job["first_step"])
+    if job["save"]:
+        made.save_checkpoint(job["save"])
     weights = made.export_actor()
     made.save_weights(Path(job["out"]) / "critic", "critic")
     if rank == 0:

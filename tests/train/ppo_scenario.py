@@ -85,8 +85,8 @@ def trainer(actor_path, **overrides):
     with tempfile.TemporaryDirectory() as scratch:
         dist.init_process_group("gloo", init_method=f"file://{Path(scratch) / 'store'}", rank=0, world_size=1)
         made = Trainer(settings(actor_path, **overrides))
-        made.setup()
         try:
+            made.setup()
             yield made
         finally:
             made.close()

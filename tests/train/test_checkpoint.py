@@ -1,6 +1,7 @@
 """Checkpoints and weights-only directories: exact, whole, and never the other role's."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -71,6 +72,57 @@ def test_saving_again_replaces_the_older_checkpoint(actor_path, tmp_path):
         made.load_checkpoint(tmp_path / "latest")
         assert _state(made) == saved
     assert os.listdir(tmp_path) == ["latest"]
+
+
+def test_a_checkpoint_holds_weights_that_start_a_run_of_their_own(tmp_path, actor_path):
+    policy = tmp_path / "policy"
+    shutil.copytree(actor_path, policy)
+    (policy / "tokenizer.json").write_text("{}")
+    (policy / "notes.txt").write_text("mine")
+    with trainer(policy) as made:
+        _step(made, 0)
+        made.save_checkpoint(tmp_path / "whole")
+        made.save_checkpoint(tmp_path / "weights", content="weights")
+        saved = _state(made)
+    for name in ("whole", "weights"):
+        exports = tmp_path / name / "hf"
+        assert sorted(os.listdir(exports / "actor")) == ["config.json", "model.safetensors", "tokenizer.json"]
+        with trainer(exports / "actor", critic_path=str(exports / "critic")) as made:
+            assert _state(made) == saved
+    assert sorted(os.listdir(tmp_path / "weights")) == ["checkpoint.json", "hf"]
+    with trainer(policy) as made, pytest.raises(ValueError, match="holds weights only"):
+        made.load_checkpoint(tmp_path / "weights")
+
+
+def test_a_cut_file_is_refused_by_name(actor_path, tmp_path):
+    with trainer(actor_path) as made:
+        made.save_checkpoint(tmp_path / "one")
+        data = next((tmp_path / "one" / "critic").glob("*.distcp"))
+        data.write_bytes(data.read_bytes()[:-1])
+        with pytest.raises(ValueError, match=rf"damaged: .*{data.name} should have"):
+            made.load_checkpoint(tmp_path / "one")
+
+
+def test_a_checkpoint_of_the_first_version_is_still_read(actor_path, tmp_path):
+    with trainer(actor_path) as made:
+        _step(made, 0)
+        made.save_checkpoint(tmp_path / "old")
+        saved = _state(made)
+    # What version 1 wrote: the exact state, without exports and without a list of files.
+    (tmp_path / "old" / "checkpoint.json").unlink()
+    shutil.rmtree(tmp_path / "old" / "hf")
+    with trainer(actor_path) as made:
+        assert made.load_checkpoint(tmp_path / "old") == 1 and made.is_published
+        assert _state(made) == saved
+
+
+def test_a_trainer_says_when_its_restored_actor_is_ahead_of_what_was_published(actor_path, tmp_path):
+    with trainer(actor_path) as made:
+        made.train_batch(make_batch(), update_actor=True, expected_version_lag=0)
+        made.save_checkpoint(tmp_path / "unpublished")
+    with trainer(actor_path) as made:
+        assert made.is_published
+        assert made.load_checkpoint(tmp_path / "unpublished") == 0 and not made.is_published
 
 
 def test_a_directory_without_a_checkpoint_is_refused(actor_path, tmp_path):

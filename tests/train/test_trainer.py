@@ -234,19 +234,6 @@ def test_replay_without_routes_is_refused_with_the_way_out(actor_path):
             made.train_batch(replace(make_batch(), routed_experts=None), **STEP)
 
 
-def test_offload_and_reload_bring_back_every_bit(actor_path):
-    with trainer(actor_path) as made:
-        made.train_batch(make_batch(), **STEP)
-        before = made.checksum(), made.checksum("critic")
-        for role in ("actor", "critic"):
-            made.offload(role)
-            with pytest.raises(AssertionError, match="off the device already"):
-                made.offload(role)
-            made.reload(role)
-        assert (made.checksum(), made.checksum("critic")) == before
-        made.train_batch(make_batch(), update_actor=False, expected_version_lag=0)
-
-
 def test_bf16_weights_with_fp32_gradients_take_a_step(actor_path):
     with trainer(actor_path, precision="bf16") as made:
         result = made.train_batch(make_batch(), **STEP)

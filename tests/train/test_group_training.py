@@ -1,0 +1,59 @@
+"""Training without a critic: advantages from the other samples of a task."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from ppo_scenario import make_batch, settings, trainer
+
+from t1core.metrics import check_names
+
+STEP = dict(update_actor=True, expected_version_lag=0)
+
+
+def grouped(rewards, groups):
+    return replace(
+        make_batch(num_rows=len(rewards), rewards=rewards), groups=np.array(groups, dtype=np.int32)
+    )
+
+
+def test_a_step_uses_the_advantages_of_the_groups_and_no_critic(actor_path, tmp_path):
+    batch = grouped([0, 1, 2, 5, 5, 5], [7, 7, 7, 2, 2, 2])
+    with trainer(actor_path, advantage="grpo") as made:
+        before = made.checksum()
+        result = made.train_batch(batch, **STEP)
+        assert made.checksum() != before
+        assert tuple(made.learners) == ("actor",)
+        with pytest.raises(ValueError, match="there is no critic"):
+            made.save_weights(tmp_path / "critic", "critic")
+        made.save_checkpoint(tmp_path / "checkpoint")
+        saved = made.checksum()
+    check_names(result.metrics)
+    assert not [name for name in result.metrics if name.startswith("critic/")]
+    row = np.repeat(np.arange(len(batch)), batch.lengths())
+    expected = np.array([-1, 0, 1, 0, 0, 0])[row] * batch.loss_mask
+    assert result.per_token["advantages"] == pytest.approx(expected, abs=2e-6)
+    assert set(result.per_token) == {"advantages", "trainer_logprobs"}
+    with trainer(actor_path, advantage="grpo") as made:
+        made.load_checkpoint(tmp_path / "checkpoint")
+        assert made.checksum() == saved
+    with trainer(actor_path) as made, pytest.raises(ValueError, match="holds no critic"):
+        made.load_checkpoint(tmp_path / "checkpoint")
+
+
+def test_groups_that_tell_nothing_leave_a_gradient_of_exactly_nothing(actor_path):
+    with trainer(actor_path, advantage="grpo") as made:
+        result = made.train_batch(grouped([0.1, 0.1, 0.1, 2, 2, 2], [0, 0, 0, 1, 1, 1]), **STEP)
+    assert result.metrics["actor/grad_norm"] == 0
+
+
+def test_a_batch_that_does_not_tell_its_groups_is_refused(actor_path):
+    with trainer(actor_path, advantage="grpo") as made:
+        with pytest.raises(ValueError, match=r"rollout\.samples_per_task"):
+            made.train_batch(make_batch(), **STEP)
+
+
+@pytest.mark.parametrize("field", [{"critic_path": "elsewhere"}, {"offload": True}])
+def test_what_only_a_critic_needs_is_refused_without_one(actor_path, field):
+    with pytest.raises(ValueError, match="critic"):
+        settings(actor_path, advantage="grpo", **field)
