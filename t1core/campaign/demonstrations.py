@@ -35,7 +35,7 @@ def demonstration_batches(
     idle_from: int = 0,
     idle_share: float = 0.0,
 ) -> Iterator[Batch]:
-    """Endless batches, each at least `tokens` long in total, from easy to whole.
+    """Endless batches from easy to whole, each of at least `tokens` tokens beside its idle examples.
 
     The first `copying_steps` batches are mostly word lists to repeat; up to `first_turn_steps` most dialogues end with
     their first answer; from then on all are whole. From step `idle_from` on `idle_share` of the examples claim
@@ -45,21 +45,22 @@ def demonstration_batches(
     examples = demonstration_stream(seed)
     for step in count():
         rows: list[TrainingRow] = []
-        while sum(len(row.tokens) for row in rows) < tokens:
+        left = tokens
+        while left > 0:
             if step < copying_steps and draw.random() < COPYING_SHARE:
                 rows.append(_row(*_word_list(draw, tokenizer)))
+                left -= len(rows[-1].tokens)
                 continue
             example = next(examples)
             is_idle = step >= idle_from and draw.random() < idle_share
             turns = () if is_idle else example.demonstration.turns
-            dialogue = write_dialogue(
-                example.instruction, _lines(turns), tokenizer=tokenizer, wording=wording
-            )
+            dialogue = write_dialogue(example.instruction, _lines(turns), tokenizer=tokenizer, wording=wording)
             end = len(dialogue.tokens)
             if step < first_turn_steps and draw.random() < FIRST_TURN_SHARE:
                 start = int(np.argmax(dialogue.loss_mask))
                 end = start + int(np.argmin(dialogue.loss_mask[start:]))
             rows.append(_row(dialogue.tokens[:end], dialogue.loss_mask[:end]))
+            left -= 0 if is_idle else end
         yield Batch.from_rows(rows, step=step, num_tests=[1] * len(rows))
 
 
