@@ -41,6 +41,7 @@ def demonstration_batches(
     their first answer; from then on all are whole. From step `idle_from` on `idle_share` of the examples claim
     completion having done nothing.
     """
+    assert idle_share < 1.0, "idle examples alone never fill a batch"
     draw = random.Random(seed)
     examples = demonstration_stream(seed)
     for step in count():

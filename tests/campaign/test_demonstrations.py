@@ -47,13 +47,17 @@ def test_the_curriculum_starts_with_lists_and_short_rows_and_ends_with_whole_dia
 
 
 def test_an_idle_demonstration_claims_completion_twice_and_types_nothing(tokenizer):
-    (batch, *_) = batches(tokenizer, idle_share=1.0)
+    (batch, *_) = batches(tokenizer, idle_share=0.8)
     mask = batch.loss_mask.astype(bool)
+    num_idle = 0
     for start, end in zip(batch.cu_seqlens[:-1], batch.cu_seqlens[1:], strict=True):
         said = tokenizer.decode(batch.tokens[start:end][mask[start:end]])
+        if "keystrokes" in said:
+            continue
+        num_idle += 1
         assert said.count('"commands":[],"task_complete":true') == 2
-        assert "keystrokes" not in said
         assert WORDING.confirm_completion(FIRST_SCREEN) in tokenizer.decode(batch.tokens[start:end])
+    assert num_idle
 
 
 def test_the_idle_share_is_the_share_of_idle_demonstrations(tokenizer):
