@@ -22,7 +22,7 @@ from t1core.config import CampaignConfig
 Say = Callable[[str], None]
 _RANKS = 2
 # Cheap tasks: mostly of the easiest level, with enough of the others that the critic meets large task sizes.
-WARMUP_LEVELS = (0.75, 0.2, 0.05)
+WARMUP_LEVELS = (0.65, 0.25, 0.1)
 
 
 def supervised_start(config: CampaignConfig, directory: Path, *, say: Say) -> None:

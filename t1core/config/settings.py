@@ -39,7 +39,7 @@ class WarmStartSettings(Settings):
     """Optimiser steps on demonstrations; stopped early on purpose, so that there is room to learn."""
     idle_steps: int = Field(25, ge=0)
     """Last steps, in which `idle_share` of the demonstrations claim completion having done nothing."""
-    idle_share: float = Field(0.5, ge=0, lt=1)
+    idle_share: float = Field(0.6, ge=0, lt=1)
     """Share of demonstrations in the last `idle_steps` that claim completion having done nothing. It leaves the
     policy a habit for PPO to unlearn: a model this small has no other fault that a few thousand trials can mend."""
     copying_steps: int = Field(140, ge=0)
@@ -51,7 +51,7 @@ class WarmStartSettings(Settings):
     """Tokens a supervised step."""
     supervised_lr: float = Field(2e-3, gt=0)
     """Peak learning rate of the supervised phase."""
-    critic_warmup_steps: int = Field(14, ge=0)
+    critic_warmup_steps: int = Field(24, ge=0)
     """Actor-critic steps on the easy tasks; of the result only the critic is kept."""
     critic_warmup_batch: int = Field(40, ge=1)
     """Trials a step of the critic's warm-up."""
