@@ -17,6 +17,8 @@ POOL = ("tasks/**/*.py", "records/task.py")
 POLICY = (
     *POOL,
     "records/*.py",
+    "metrics/*.py",
+    "store/*.py",
     "agent/*.py",
     "model/*.py",
     "rl/*.py",
