@@ -2,11 +2,10 @@
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-
-class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+from t1core.config.off_policy import OffPolicySettings
+from t1core.config.section import Settings
 
 
 class ModelSettings(Settings):
@@ -189,17 +188,52 @@ class TrainSettings(Settings):
     """T1's absolute value: 15 times the actor's."""
     eps_clip: float = Field(0.2, gt=0)
     """Policy clip, lower side, and upper unless `eps_clip_high` is set."""
-    eps_clip_high: float | None = None
+    eps_clip_high: float | None = Field(None, gt=0)
     """Policy clip, upper side."""
+    dual_clip: float | None = Field(None, gt=1)
+    """Bounds the loss of a token with a negative advantage at this many times the advantage; none: unbounded (T1)."""
+    kl_loss_coef: float = Field(0.0, ge=0)
+    """Weight of the KL divergence from the starting policy in the actor's loss. T1: 0. Refused with routing replay."""
+    moe_aux_loss_coeff: float = Field(0.0, ge=0)
+    """Weight of the actor's load-balancing loss. T1: 0. Refused with routing replay."""
     value_clip: float = Field(0.2, gt=0)
     """Value clip around the values before the update. The first of `critic_steps` updates starts at these values, so
     with `critic_steps` 1 it has no effect."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount a trainable token."""
     lambd: float = Field(1.0, ge=0, le=1)
-    """GAE lambda."""
-    loss_aggregation: Literal["row_mean", "token_mean"] = "row_mean"
-    """row_mean: masked mean of each row, summed and divided by the batch's rows (T1). token_mean: over tokens."""
+    """GAE lambda of the actor's advantages, and of the critic's returns unless `critic_lambd` is set."""
+    critic_lambd: float | None = Field(None, ge=0, le=1)
+    """GAE lambda of the critic's returns, where it differs from the actor's (VC-PPO: 1.0 beside 0.95)."""
+    lambd_alpha: float | None = Field(None, gt=0)
+    """Length-adaptive lambda (VAPO: 0.05): the actor's is 1 - 1 / (lambd_alpha * loss tokens of the row), at least 0,
+    and `lambd` is the critic's alone. None: off."""
+    normalize_advantages: bool = False
+    """Whiten advantages over the batch's loss tokens. Off in T1."""
+    chunk_reward: Literal["each", "once"] = "each"
+    """A trial whose history did not stay a prefix of itself is several rows (chunks). each: every chunk is paid the
+    trial's reward on its last response token (T1). once: the chunks form one chain, paid on its last token; at gamma
+    and lambda 1 the two are the same."""
+    loss_aggregation: Literal["row_mean", "trial_mean", "token_mean"] = "row_mean"
+    """row_mean: masked mean of each row, summed and divided by the batch's rows (T1); a chunk weighs as much as a whole
+    trial. trial_mean: the same over a trial's chunks together, so that a chunk weighs its share of the trial's tokens.
+    token_mean: over tokens."""
+    off_policy: OffPolicySettings = OffPolicySettings()
+    """Corrections for data that another policy sampled."""
+    critic_head: Literal["scalar", "hl_gauss"] = "scalar"
+    """scalar: one number, squared error. hl_gauss: a histogram over `value_bins`, cross-entropy against the return
+    spread by a Gaussian; the value is its expectation."""
+    value_bins: int = Field(62, ge=2)
+    """Bins of the hl_gauss head; 62 from -0.1 to 3.0 are one test wide."""
+    value_min: float = -0.1
+    """Lower end of the bins."""
+    value_max: float = 3.0
+    """Upper end of the bins."""
+    actor_frozen: tuple[str, ...] = ()
+    """Parts of the actor that never learn: regular expressions searched in Hugging Face names, such as
+    `^model.embed_tokens`."""
+    critic_frozen: tuple[str, ...] = ()
+    """The same for the critic."""
     num_critic_only_steps: int = Field(2, ge=0)
     """First steps in which only the critic learns, to re-calibrate it to this policy."""
     critic_steps: int = Field(1, ge=1)
@@ -231,6 +265,28 @@ class TrainSettings(Settings):
             raise ValueError(
                 "measure_free_routing=true measures what replay is compared with, and use_rollout_routing_replay=false "
                 "turns replay off: set measure_free_routing=false too"
+            )
+        for name in ("kl_loss_coef", "moe_aux_loss_coeff"):
+            if getattr(self, name) and self.use_rollout_routing_replay:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} beside use_rollout_routing_replay=true would pull the actor towards "
+                    "a routing that is not the recorded one: set it to 0, or turn the replay off"
+                )
+        if self.value_min >= self.value_max:
+            raise ValueError(f"value_min={self.value_min} must be below value_max={self.value_max}")
+        if self.critic_head == "scalar" and (self.value_bins, self.value_min, self.value_max) != (62, -0.1, 3.0):
+            raise ValueError(
+                "value_bins, value_min and value_max describe the bins of critic_head='hl_gauss' and have no effect on "
+                "a scalar head: set the head, or leave them out"
+            )
+        if self.off_policy.ratio_denominator == "current" and (
+            self.actor_steps == 1 or self.off_policy.importance == "none"
+        ):
+            raise ValueError(
+                "off_policy.ratio_denominator='current' takes the ratio against the actor itself: at the first update "
+                "it is identically one, so nothing is clipped and the version between sampling and training goes "
+                "uncorrected. Use 'snapshot' (T1), or make it decoupled PPO with train.actor_steps above 1 and "
+                "off_policy.importance other than none"
             )
         return self
 

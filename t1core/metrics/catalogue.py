@@ -62,6 +62,13 @@ CRITIC = (
         choices=("1", "2", "3", "4"),
     ),
     Metric("critic/lr", "1", SAME, "critic learning rate of this step", "as configured"),
+    Metric(
+        "critic/return_outside_bins_frac",
+        "fraction",
+        SAME,
+        "loss tokens whose return lies outside the bins of an hl_gauss head",
+        "0; else widen value_min and value_max",
+    ),
 )
 
 
@@ -82,6 +89,8 @@ def _gap(area: str, of: str, good: str, alias: tuple[str, ...] = ()) -> tuple[Me
     )
 
 
+GAP_PARTS = ("policy_move", "routing", "kernel", "routing_and_kernel", "total")
+
 GAP = (
     *_gap(
         "logprob_gap",
@@ -90,6 +99,61 @@ GAP = (
         ("train/train_rollout_logprob_abs_diff",),
     ),
     *_gap("logprob_gap_free", "trainer routing freely (no replay)", "larger than with replay"),
+    Metric(
+        "logprob_gap_part/<part>/mean",
+        "nats",
+        SAME,
+        "signed mean of one part of the gap; policy_move plus kernel is total, routing is what replay takes away",
+        "around 0",
+        choices=GAP_PARTS,
+    ),
+    Metric(
+        "logprob_gap_part/<part>/abs_mean",
+        "nats",
+        SAME,
+        "mean absolute size of one part of the gap",
+        "kernel about 0.01 and flat; policy_move as the learning rate has it",
+        choices=GAP_PARTS,
+    ),
+)
+
+OFF_POLICY = (
+    Metric("off_policy/weight_mean", "ratio", SAME, "mean of denominator over engine probability", "within 0.01 of 1"),
+    Metric("off_policy/weight_max", "ratio", SAME, "largest of these weights", "single digits"),
+    Metric("off_policy/weight_ess_frac", "fraction", SAME, "effective sample size of the weights", "above 0.9"),
+    Metric("off_policy/tis_clip_frac", "fraction", SAME, "loss tokens that TIS clips, or would", "below 0.01"),
+    Metric("off_policy/mis_veto_row_frac", "fraction", SAME, "rows that MIS's veto leaves out, or would", "0"),
+    Metric(
+        "off_policy/<scheme>_drop_frac",
+        "fraction",
+        SAME,
+        "loss tokens that a band drops, or would if chosen",
+        "below 0.01, more for mis_sequence on long rows",
+        choices=("icepop", "mis_token", "mis_sequence", "mis_geometric"),
+    ),
+    Metric("off_policy/gspo_clip_frac", "fraction", SAME, "loss tokens in rows that GSPO clips, or would", "steady"),
+    Metric(
+        "off_policy/<loss>_mask_frac",
+        "fraction",
+        SAME,
+        "loss tokens that a divergence mask leaves out, or would",
+        "below 0.05",
+        choices=("dppo_tv", "dppo_kl", "ipo"),
+    ),
+    Metric(
+        "off_policy/sat_quantile",
+        "nats",
+        SAME,
+        "quantile of |actor minus engine log-prob| up to which SAT leaves the clip alone",
+        "small",
+    ),
+    Metric(
+        "off_policy/sat_contract_frac",
+        "fraction",
+        SAME,
+        "loss tokens whose clip SAT narrows, or would",
+        "at most 1 - sat_quantile",
+    ),
 )
 
 TRAIN = (
@@ -250,6 +314,7 @@ CATALOGUE: tuple[Metric, ...] = (
     *ACTOR,
     *CRITIC,
     *GAP,
+    *OFF_POLICY,
     *TRAIN,
     *REWARD,
     *ROLLOUT,

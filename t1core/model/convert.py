@@ -3,7 +3,8 @@
 Conversion only rearranges, so both directions round-trip bit for bit. `weights.table` says what goes where.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from t1core.model.checkpoint import HfDirectory, init_hf
 from t1core.model.shape import ModelShape
 from t1core.model.weights import Weight, table
 
-__all__ = ["export_hf", "hf_to_megatron", "init_hf", "load_hf", "megatron_to_hf"]
+__all__ = ["export_hf", "freeze", "hf_to_megatron", "init_hf", "load_hf", "megatron_to_hf"]
 
 
 def hf_to_megatron(state: Mapping[str, torch.Tensor], shape: ModelShape) -> dict[str, torch.Tensor]:
@@ -63,12 +64,41 @@ def load_hf(model: nn.Module, source: str | Path | Mapping[str, torch.Tensor], s
         _fill(param, shard)
 
 
+def freeze(model: nn.Module, shape: ModelShape, *, patterns: Sequence[str]) -> None:
+    """Take the weights whose Hugging Face names match one of `patterns` (re.search) out of training.
+
+    Every rank must call, before the model gets an optimiser. ValueError for a pattern that names nothing, for one that
+    names a part of a tensor that is stored whole, and when nothing is left to train.
+    """
+    weights = table(shape, role=model.role)
+    for pattern in patterns:
+        if not any(re.search(pattern, name) for weight in weights for name in weight.hf):
+            raise ValueError(
+                f"the pattern {pattern!r} names no weight of the {model.role}; names look like {weights[1].hf[0]}"
+            )
+    chosen = {weight.megatron: [_matches(name, patterns) for name in weight.hf] for weight in weights}
+    own = dict(model.named_parameters())
+    for weight in weights:
+        if any(chosen[weight.megatron]) and not all(chosen[weight.megatron]):
+            raise ValueError(
+                f"{', '.join(weight.hf)} are one tensor here and only freeze together: match all of them or none"
+            )
+    if all(all(parts) for parts in chosen.values()):
+        raise ValueError(
+            f"the patterns {list(patterns)} freeze the whole {model.role}: nothing is left to train"
+        )
+    for weight in weights:
+        stage, name = _place(weight, shape)
+        if all(chosen[weight.megatron]) and stage == parallel_state.get_pipeline_model_parallel_rank():
+            own[name].requires_grad_(False)
+
+
 @torch.no_grad()
 def export_hf(model: nn.Module, shape: ModelShape) -> dict[str, torch.Tensor]:
     """The whole model with Hugging Face names, on the CPU of global rank 0; an empty dict on the other ranks.
 
-    Every rank must call it. A critic's export ends in value_head.weight [1, hidden] and value_head.bias [1]
-    instead of lm_head.
+    Every rank must call it. A critic's export ends in value_head.weight [outputs, hidden] and value_head.bias
+    [outputs] instead of lm_head.
     """
     own = dict(model.named_parameters())
     state: dict[str, torch.Tensor] = {}
@@ -131,6 +161,10 @@ def _send_to_first_stage(whole: torch.Tensor | None, stage: int) -> torch.Tensor
         whole = torch.empty(size, dtype=dtype, device=device)
         dist.recv(whole, group=group, group_src=stage)
     return whole
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(re.search(pattern, name) for pattern in patterns)
 
 
 def _take(state: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:

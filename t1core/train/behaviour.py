@@ -23,10 +23,12 @@ class _Snapshot:
 
 
 class BehaviourSnapshots:
-    """The newest two published versions of one learner's weights (this rank's shard)."""
+    """The newest two published versions of one learner's weights (this rank's shard), and `pinned`, which is never
+    dropped: the starting policy, where a loss refers to it."""
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: Learner, *, pinned: int | None = None) -> None:
         self._learner = learner
+        self._pinned = pinned
         self._kept: dict[int, _Snapshot] = {}
 
     @property
@@ -35,11 +37,13 @@ class BehaviourSnapshots:
         return tuple(sorted(self._kept))
 
     def take(self, version: int) -> None:
-        """Copy the live weights as `version`, which must be the newest, and drop all but the newest two."""
+        """Copy the live weights as `version`, which must be the newest, and drop all but the newest two
+        and the pinned one."""
         assert not self._kept or version > max(self._kept), f"version {version} after {self.versions}"
         self._kept[version] = _Snapshot(self._learner.num_steps, self._copy())
         for old in self.versions[:-MOST_KEPT]:
-            del self._kept[old]
+            if old != self._pinned:
+                del self._kept[old]
 
     def clear(self) -> None:
         """Forget all versions."""

@@ -3,12 +3,21 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from t1core.config.off_policy import OffPolicySettings
 from t1core.model.layout import Layout
 from t1core.model.shape import ModelShape
 from t1core.rl.aggregate import Aggregation
+from t1core.rl.hl_gauss import ValueBins
 from t1core.train.adam import Adam
-from t1core.train.directories import holds_value_head, refuse_shared_directory, resolved
+from t1core.train.critic_update import ChunkReward, Credit
+from t1core.train.directories import (
+    holds_value_head,
+    refuse_shared_directory,
+    resolved,
+    stored_value_bins,
+)
 from t1core.train.learning_rate import LearningRate
+from t1core.train.surrogate import SurrogateSettings
 
 
 @dataclass(frozen=True)
@@ -33,9 +42,19 @@ class TrainSettings:
     eps_clip: float = 0.2
     eps_clip_high: float | None = None
     dual_clip: float | None = None
+    kl_loss_coef: float = 0.0
+    moe_aux_loss_coeff: float = 0.0
+    off_policy: OffPolicySettings = field(default_factory=OffPolicySettings)
     value_clip: float = 0.2
+    value_bins: ValueBins | None = None
     gamma: float = 1.0
     lambd: float = 1.0
+    critic_lambd: float | None = None
+    lambd_alpha: float | None = None
+    normalize_advantages: bool = False
+    chunk_reward: ChunkReward = "each"
+    actor_frozen: tuple[str, ...] = ()
+    critic_frozen: tuple[str, ...] = ()
     loss_aggregation: Aggregation = "row_mean"
     actor_steps: int = 1
     critic_steps: int = 1
@@ -62,8 +81,8 @@ class TrainSettings:
         for name in ("actor_steps", "critic_steps", "max_tokens_per_gpu"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("gamma", "lambd"):
-            if not 0 <= getattr(self, name) <= 1:
+        for name in ("gamma", "lambd", "critic_lambd"):
+            if getattr(self, name) is not None and not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} must lie between 0 and 1")
         if self.precision not in ("fp32", "bf16"):
             raise ValueError(f"precision={self.precision!r}: choose 'fp32' or 'bf16'")
@@ -72,3 +91,47 @@ class TrainSettings:
                 "measure_free_routing has no effect without use_rollout_routing_replay, since routing is "
                 "free already: turn it off"
             )
+        for name in ("kl_loss_coef", "moe_aux_loss_coeff"):
+            if getattr(self, name) and self.use_rollout_routing_replay:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} would pull the actor towards a routing that is not the recorded "
+                    "one: set it to 0, or turn use_rollout_routing_replay off"
+                )
+        if self.critic_path is not None:
+            stored = stored_value_bins(self.critic_path)
+            if stored != self.value_bins:
+                raise ValueError(
+                    f"critic_path={self.critic_path!r} has {_head(stored)} and the settings ask for "
+                    f"{_head(self.value_bins)}: set critic_head and its bins to what was saved, or start cold"
+                )
+
+    @property
+    def surrogate(self) -> SurrogateSettings:
+        """What the actor's loss is made of."""
+        return SurrogateSettings(
+            eps_clip=self.eps_clip,
+            eps_clip_high=self.eps_clip_high,
+            dual_clip=self.dual_clip,
+            kl_loss_coef=self.kl_loss_coef,
+            off_policy=self.off_policy,
+        )
+
+    @property
+    def credit(self) -> Credit:
+        """How rewards become returns and advantages."""
+        return Credit(
+            gamma=self.gamma,
+            lambd=self.lambd,
+            critic_lambd=self.lambd if self.critic_lambd is None else self.critic_lambd,
+            lambd_alpha=self.lambd_alpha,
+            chunk_reward=self.chunk_reward,
+            normalize_advantages=self.normalize_advantages,
+        )
+
+
+def _head(bins: ValueBins | None) -> str:
+    return (
+        "a scalar head"
+        if bins is None
+        else f"an hl_gauss head of {bins.num} bins from {bins.low} to {bins.high}"
+    )

@@ -18,26 +18,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
-from t1core.model import cpu_shim, layout, optimizer_fixes
-from t1core.model.build import build_model
 from t1core.model.checksum import weight_checksum
-from t1core.model.convert import export_hf, load_hf
+from t1core.model.convert import export_hf
 from t1core.records.batch import Batch
 from t1core.rl import token_weights
-from t1core.train import actor_update, checkpoint, offload, process_group
+from t1core.train import actor_update, checkpoint, networks, off_policy, offload
 from t1core.train.actor_update import score_batch
 from t1core.train.behaviour import BehaviourSnapshots
-from t1core.train.critic_update import update_critic
-from t1core.train.diagnostics import gap_metrics, value_metrics
+from t1core.train.critic_update import start_from_returns, update_critic
+from t1core.train.diagnostics import gap_metrics, gap_parts, value_metrics
 from t1core.train.directories import refuse_shared_directory
 from t1core.train.learner import Learner, Role
 from t1core.train.result import TrainResult
 from t1core.train.settings import TrainSettings
-from t1core.train.streams import BatchStreams, put_batch
+from t1core.train.streams import BatchStreams
+from t1core.train.surrogate import importance_weights, surrogate
 from t1core.train.weights import save_weights
 
+_STARTING_POLICY = 0
 PER_TOKEN = ("values", "advantages", "returns", "trainer_logprobs")
 
 
@@ -63,29 +62,17 @@ class Trainer:
     def setup(self) -> None:
         """Join the process group (made from MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE unless it exists),
         build and load both networks, and keep the starting policy as version 0."""
-        settings = self.settings
-        cpu_shim.install()
-        optimizer_fixes.apply()
-        if not dist.is_initialized():
-            process_group.join()
-        torch.use_deterministic_algorithms(settings.deterministic)
-        settings.layout.check(settings.shape, world_size=dist.get_world_size())
-        layout.initialize(settings.layout, seed=settings.seed)
-        self.device = (
-            torch.device("cuda", torch.cuda.current_device())
-            if torch.cuda.is_available()
-            else torch.device("cpu")
-        )
-        self.actor = self._learner("actor", settings.actor_path)
-        self.critic = self._learner("critic", settings.critic_path or settings.actor_path)
-        self.snapshots = BehaviourSnapshots(self.actor)
-        self.snapshots.take(0)
+        self.device = networks.join(self.settings)
+        self.actor = networks.build_learner(self.settings, "actor")
+        self.critic = networks.build_learner(self.settings, "critic")
+        refers_to_start = self.settings.surrogate.kl_loss_coef > 0
+        self.snapshots = BehaviourSnapshots(self.actor, pinned=_STARTING_POLICY if refers_to_start else None)
+        self.snapshots.take(_STARTING_POLICY)
         self._away: dict[Role, str] = {}
 
     def close(self) -> None:
         """Leave the process groups."""
-        layout.destroy()
-        dist.destroy_process_group()
+        networks.leave()
 
     @property
     def version(self) -> int:
@@ -110,17 +97,25 @@ class Trainer:
             weights = token_weights(
                 streams.mask,
                 rows=streams.rows,
-                num_rows=streams.num_rows,
+                trials=streams.trials,
                 aggregation=settings.loss_aggregation,
             )
+            if settings.value_bins and not settings.critic_path and self.critic.num_steps == 0:
+                start_from_returns(
+                    self.critic,
+                    streams=streams,
+                    weights=weights,
+                    credit=settings.credit,
+                    bins=settings.value_bins,
+                )
             judged = update_critic(
                 self.critic,
                 streams=streams,
                 weights=weights,
-                gamma=settings.gamma,
-                lambd=settings.lambd,
+                credit=settings.credit,
                 value_clip=settings.value_clip,
                 num_steps=settings.critic_steps,
+                bins=settings.value_bins,
             )
             values, target = judged.values, judged.target
             metrics |= judged.metrics
@@ -138,19 +133,26 @@ class Trainer:
             with watch("free_routing_forward"), self.snapshots.restored(sampler):
                 per_token["free_logprobs"] = score_batch(self.actor, streams=streams, replayed=False)
                 metrics |= gap_metrics(per_token["free_logprobs"], streams=streams, area="logprob_gap_free")
-        for _ in range(settings.actor_steps if update_actor else 0):
+        live = None
+        if update_actor:
             with watch("actor"):
-                metrics |= actor_update.update_actor(
-                    self.actor,
-                    streams=streams,
-                    behaviour_logprobs=behaviour,
+                live, measured = self._update_actor(
+                    streams,
+                    sampler=sampler,
+                    behaviour=behaviour,
                     advantages=target.advantages,
                     weights=weights,
-                    eps_clip=settings.eps_clip,
-                    eps_clip_high=settings.eps_clip_high,
-                    dual_clip=settings.dual_clip,
-                    replayed=replayed,
                 )
+                metrics |= measured
+        else:
+            metrics |= off_policy.weight_metrics(behaviour, streams=streams, settings=settings.surrogate)
+        metrics |= gap_parts(
+            behaviour,
+            streams=streams,
+            free=per_token.get("free_logprobs"),
+            live=live,
+            replayed=replayed,
+        )
         return TrainResult(
             metrics=metrics,
             per_token={name: stream.cpu().numpy() for name, stream in per_token.items()},
@@ -165,7 +167,7 @@ class Trainer:
         if streams.num_loss_tokens == 0:
             return float("nan")
         weights = token_weights(
-            streams.mask, rows=streams.rows, num_rows=streams.num_rows, aggregation="token_mean"
+            streams.mask, rows=streams.rows, trials=streams.trials, aggregation="token_mean"
         )
         return actor_update.update_supervised(self.actor, streams=streams, weights=weights)
 
@@ -195,7 +197,13 @@ class Trainer:
         source = {"actor": self.settings.actor_path, "critic": self.settings.critic_path}
         other: Role = "critic" if role == "actor" else "actor"
         refuse_shared_directory(**{role: directory, other: source[other]}, field="save_weights")
-        save_weights(directory, model=self._role(role).model, shape=self.settings.shape, role=role)
+        save_weights(
+            directory,
+            model=self._role(role).model,
+            shape=self.settings.shape,
+            role=role,
+            value_bins=self.settings.value_bins,
+        )
 
     def save_checkpoint(self, directory: str | os.PathLike) -> None:
         """Write everything needed to go on exactly, whole or not at all."""
@@ -213,6 +221,66 @@ class Trainer:
     def reload(self, role: Role) -> None:
         """Bring a role back; asserts that no bit changed."""
         offload.reload(self._role(role), checksum=self._away.pop(role))
+
+    def _update_actor(
+        self,
+        streams: BatchStreams,
+        *,
+        sampler: int,
+        behaviour: torch.Tensor,
+        advantages: torch.Tensor,
+        weights: torch.Tensor,
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        """The policy updates of one batch: the actor's log-probs before the first, and metrics of the last."""
+        settings, chosen = self.settings.surrogate, self.settings.surrogate.off_policy
+        replayed = self.settings.use_rollout_routing_replay
+        reference = None
+        if settings.kl_loss_coef:
+            with self.snapshots.restored(_STARTING_POLICY):
+                reference = score_batch(self.actor, streams=streams, replayed=replayed)
+        live = behaviour if self.snapshots.is_live(sampler) else None
+        if live is None and (settings.needs_live_logprobs or chosen.ratio_denominator == "current"):
+            live = score_batch(self.actor, streams=streams, replayed=replayed)
+        denominator = behaviour
+        if chosen.ratio_denominator == "current":
+            assert live is not None
+            denominator = live
+        elif chosen.ratio_denominator == "rollout":
+            # What the engine failed to report is counted in logprob_gap/nonfinite, and is the trainer's here.
+            reported = streams.rollout_logprobs
+            denominator = torch.where(reported.isfinite(), reported, behaviour)
+        if chosen.importance != "none":
+            weights = (
+                weights * importance_weights(denominator, streams=streams, chosen=chosen)[chosen.importance]
+            )
+        metrics = off_policy.weight_metrics(denominator, streams=streams, settings=settings)
+        before = None
+        for _ in range(self.settings.actor_steps):
+            if live is None and settings.needs_live_logprobs:
+                live = score_batch(self.actor, streams=streams, replayed=replayed)
+            terms = surrogate(
+                settings,
+                streams=streams,
+                denominator=denominator,
+                advantages=advantages,
+                weights=weights.float(),
+                live=live,
+                reference=reference,
+            )
+            seen, measured = actor_update.update_actor(
+                self.actor,
+                streams=streams,
+                surrogate=terms,
+                replayed=replayed,
+                moe_aux_loss_coeff=self.settings.moe_aux_loss_coeff,
+            )
+            before, live = seen if before is None else before, None
+            metrics |= measured
+        assert before is not None
+        metrics |= off_policy.objective_metrics(
+            before, denominator=denominator, advantages=advantages, streams=streams, settings=settings
+        )
+        return before, metrics
 
     def _sampler(self, batch: Batch, *, expected_version_lag: int) -> int:
         """The one version that sampled every trainable token, which must lag as expected."""
@@ -250,32 +318,7 @@ class Trainer:
         )
 
     def _put(self, batch: Batch, *, with_routes: bool) -> BatchStreams:
-        if with_routes and batch.routed_experts is None:
-            raise ValueError(
-                "the batch carries no routes but use_rollout_routing_replay is on: have the engine return "
-                "routed experts, or turn the replay off"
-            )
-        return put_batch(
-            batch,
-            device=self.device,
-            max_tokens=self.settings.max_tokens_per_gpu,
-            row_multiple=self.settings.layout.row_multiple,
-            num_experts=self.settings.shape.num_experts,
-            with_routes=with_routes,
-        )
-
-    def _learner(self, role: Role, path: str) -> Learner:
-        settings = self.settings
-        model = build_model(
-            settings.shape,
-            role=role,
-            layout=settings.layout,
-            dtype=torch.bfloat16 if settings.precision == "bf16" else torch.float32,
-            routing_replay=role == "actor" and settings.use_rollout_routing_replay,
-            recompute=settings.recompute,
-        )
-        load_hf(model, path, settings.shape)
-        return Learner(model, adam=settings.actor if role == "actor" else settings.critic)
+        return networks.put(self.settings, batch, device=self.device, with_routes=with_routes)
 
     def _learners(self) -> dict[str, Learner]:
         return {"actor": self.actor, "critic": self.critic}

@@ -9,14 +9,23 @@ from torch import nn
 
 from t1core.model.convert import export_hf
 from t1core.model.shape import ModelShape
-from t1core.train.directories import holds_value_head, resolved, sync
+from t1core.rl.hl_gauss import ValueBins
+from t1core.train.directories import holds_value_head, resolved, sync, write_value_bins
 from t1core.train.learner import Role
 
 FILE = "model.safetensors"
 
 
-def save_weights(directory: str | os.PathLike, *, model: nn.Module, shape: ModelShape, role: Role) -> None:
-    """Write config.json and model.safetensors in the model's precision; a critic's with its value head.
+def save_weights(
+    directory: str | os.PathLike,
+    *,
+    model: nn.Module,
+    shape: ModelShape,
+    role: Role,
+    value_bins: ValueBins | None = None,
+) -> None:
+    """Write config.json and model.safetensors in the model's precision; a critic's with its value head, and what
+    its bins are if it has any.
 
     Every rank must call. Each file appears whole or not at all, and other files of the directory (a
     tokenizer, say) are left alone. ValueError if the directory holds weights of the other role or weights in
@@ -36,6 +45,8 @@ def save_weights(directory: str | os.PathLike, *, model: nn.Module, shape: Model
     if dist.get_rank() == 0:
         target.mkdir(parents=True, exist_ok=True)
         shape.write_config(target)
+        if role == "critic":
+            write_value_bins(target, value_bins)
         partial = target / f".{FILE}.partial"
         save_file(state, partial, metadata={"format": "pt"})
         sync(partial)
