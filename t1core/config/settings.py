@@ -1,11 +1,19 @@
 """Every setting of a campaign, with its meaning. slime's names where the concept is the same."""
 
+import os
+import re
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from t1core.config.off_policy import OffPolicySettings
 from t1core.config.section import Settings
+
+
+def _is_one_directory(first: str, second: str) -> bool:
+    if os.path.realpath(first) == os.path.realpath(second):
+        return True
+    return os.path.exists(first) and os.path.exists(second) and os.path.samefile(first, second)
 
 
 class ModelSettings(Settings):
@@ -26,6 +34,15 @@ class ModelSettings(Settings):
     """Width of each expert and of the shared expert."""
     vocab_size: int = Field(768, ge=384)
     """Size of the byte-level BPE trained on the practice pool's demonstrations."""
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        if self.actor_path and self.critic_path and _is_one_directory(self.actor_path, self.critic_path):
+            raise ValueError(
+                f"critic_path={self.critic_path!r} is actor_path={self.actor_path!r} by another spelling: one would "
+                'overwrite the other; give the critic a directory of its own, or "cold"'
+            )
+        return self
 
 
 class WarmStartSettings(Settings):
@@ -103,6 +120,33 @@ class RewardSettings(Settings):
     """S of r = P / S."""
     subtract_nop: bool = False
     """Do not count tests that pass on the untouched workspace. Off in T1's presets."""
+    shaping: Literal["none", "bonus", "additive", "multiplicative"] = "none"
+    """What a trial's turns do to the reward that is trained on; grades and metrics keep the plain one. T1's final runs:
+    none; it tried all three, and the constants below are ours (`verifier/shaping.py` has the formulas)."""
+    healthy_turns: int = Field(25, ge=1)
+    """Turns that cost nothing."""
+    bonus_tests: float = Field(0.5, gt=0, lt=1)
+    """bonus: what the shortest of the solved trials gains, in tests."""
+    penalty_tests: float = Field(0.8, gt=0, lt=1)
+    """additive: what twice the healthy turns cost, in tests; below 1, so that one more test always pays."""
+    discount_per_turn: float = Field(0.01, gt=0, lt=1)
+    """multiplicative: share of the reward that each turn beyond the healthy ones takes."""
+    discount_floor: float = Field(0.5, ge=0, le=1)
+    """multiplicative: share of the reward that is left at least."""
+    idle_penalty_tests: float = Field(0.5, ge=0, lt=1)
+    """multiplicative: what twice the healthy turns without one passed test cost, in tests."""
+    scale_by_batch_max: bool = False
+    """Divide the rewards that are trained on by the largest of their batch. For experiments: a reward's worth then
+    depends on its neighbours."""
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        if self.shaping != "none" and self.kind != "dense":
+            raise ValueError(
+                f"shaping={self.shaping!r} is measured in tests, and kind={self.kind!r} does not count them: use "
+                "kind='dense', or shaping='none'"
+            )
+        return self
 
 
 class RolloutSettings(Settings):
@@ -272,6 +316,13 @@ class TrainSettings(Settings):
                     f"{name}={getattr(self, name)} beside use_rollout_routing_replay=true would pull the actor towards "
                     "a routing that is not the recorded one: set it to 0, or turn the replay off"
                 )
+        for pattern in (*self.actor_frozen, *self.critic_frozen):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(
+                    f"actor_frozen, critic_frozen: {pattern!r} is no regular expression: {error}"
+                ) from None
         if self.value_min >= self.value_max:
             raise ValueError(f"value_min={self.value_min} must be below value_max={self.value_max}")
         if self.critic_head == "scalar" and (self.value_bins, self.value_min, self.value_max) != (62, -0.1, 3.0):

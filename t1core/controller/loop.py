@@ -12,13 +12,14 @@ exactly one version ahead (none while the weights have not moved: the first batc
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from t1core.cluster import Crew
 from t1core.config import CampaignConfig
 from t1core.controller.check import check_batch, expected_staleness, weight_version
 from t1core.controller.evaluate import evaluate
 from t1core.controller.measure import StepClock, measure_rollout
+from t1core.controller.rewarding import source_line, training_rewards
 from t1core.controller.schedule import step_specs
 from t1core.records import Batch
 from t1core.rollout.skim import StepRollout, skim
@@ -120,7 +121,15 @@ async def _collect(campaign: Campaign, step: int, version: int, clock: StepClock
             f"rollout.min_accepted_frac={rollout_config.min_accepted_frac} of a batch: "
             f"{'; '.join(sorted(reasons))[:800]}"
         )
-    rows = [row for result in rollout.accepted for row in result.rows]
+    rewards = training_rewards(rollout.accepted, campaign.config.reward)
+    rows = [
+        replace(row, reward=reward)
+        for result, reward in zip(rollout.accepted, rewards, strict=True)
+        for row in result.rows
+    ]
+    sources = [item.trajectory.grade.source for item in rollout.results() if item.trajectory.grade is not None]
+    if line := source_line(sources):
+        campaign.say(f"step {step + 1}: {line}")
     num_tests = [result.trajectory.num_tests for result in rollout.accepted for _ in result.rows]
     batch = Batch.from_rows(rows, step=step, num_tests=num_tests)
     check_batch(batch, rollout.accepted, version=version)
@@ -158,6 +167,8 @@ def progress_line(campaign: Campaign, step: int, metrics: dict[str, float]) -> s
     """One line for people: step, reward, solved, explained variance, log-prob gap, time left."""
     done, total = step + 1, campaign.config.num_steps
     left = (time.monotonic() - campaign.loop_started) / done * (total - done) + campaign.evaluation_s
+    if metrics["train/skipped"]:
+        return f"step {done:3d}/{total}  no optimiser step: the batch holds no trainable token"
     return (
         f"step {done:3d}/{total}  reward {metrics['reward/mean']:.3f}  solved {metrics['reward/solved_frac']:5.1%}  "
         f"EV {metrics['critic/explained_variance']:+.2f}  gap {metrics['logprob_gap/abs_mean']:.4f}  "

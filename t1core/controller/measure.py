@@ -71,6 +71,7 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
         "reward/mean": rewards.mean(),
         "reward/std": rewards.std(),
         "reward/max": rewards.max(),
+        "reward/trained_mean": batch.rewards.mean(),
         "reward/solved_frac": np.mean([grade.solved for grade in grades]),
         "reward/passed_frac": np.mean([grade.passed / grade.total for grade in grades]),
         "rollout/launched": rollout.launched,
@@ -87,7 +88,9 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
         "routing/rows": len(batch.routed_experts),
         "routing/missing": sum(row.rollout_routed_experts is None for item in rollout.accepted for row in item.rows),
     }
-    metrics |= _counts("reward/source", [t.grade.source for t in every if t.grade is not None])
+    sources = [t.grade.source for t in every if t.grade is not None]
+    metrics |= _counts("reward/source", sources)
+    metrics |= {f"reward/source_frac/{s}": n / len(sources) for s, n in sorted(Counter(sources).items())}
     metrics |= _counts("rollout/stop", [t.stop_reason for t in every])
     metrics |= _counts("rollout/failure", [t.failure.boundary for t in every if t.failure is not None])
     for family, launched in sorted(Counter(t.family for t in every).items()):

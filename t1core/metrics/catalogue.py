@@ -171,6 +171,13 @@ REWARD = (
     Metric("reward/mean", "reward", MEAN, "mean reward over accepted trials", "rises"),
     Metric("reward/std", "reward", SAME, "standard deviation of the reward over accepted trials", "not 0"),
     Metric("reward/max", "reward", MAX, "largest reward among accepted trials", "more than the mean"),
+    Metric(
+        "reward/trained_mean",
+        "reward",
+        MEAN,
+        "mean over rows of the reward trained on: shaped and scaled where so configured",
+        "reward/mean, unless shaped",
+    ),
     Metric("reward/solved_frac", "fraction", MEAN, "accepted trials that passed every test", "rises"),
     Metric(
         "reward/passed_frac", "fraction", MEAN, "tests passed over tests expected, accepted trials", "rises"
@@ -181,6 +188,14 @@ REWARD = (
         SUM,
         "graded trials by where their reward came from",
         "ctrf almost everywhere",
+        choices=tuple(RewardSource),
+    ),
+    Metric(
+        "reward/source_frac/<source>",
+        "fraction",
+        MEAN,
+        "share of the graded trials whose reward came from there",
+        "ctrf near 1",
         choices=tuple(RewardSource),
     ),
 )

@@ -3,7 +3,6 @@
 Conversion only rearranges, so both directions round-trip bit for bit. `weights.table` says what goes where.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from torch import nn
 
 from t1core.model.checkpoint import HfDirectory, init_hf
 from t1core.model.shape import ModelShape
-from t1core.model.weights import Weight, table
+from t1core.model.weights import Weight, matching, table
 
 __all__ = ["export_hf", "freeze", "hf_to_megatron", "init_hf", "load_hf", "megatron_to_hf"]
 
@@ -65,31 +64,11 @@ def load_hf(model: nn.Module, source: str | Path | Mapping[str, torch.Tensor], s
 
 
 def freeze(model: nn.Module, shape: ModelShape, *, patterns: Sequence[str]) -> None:
-    """Take the weights whose Hugging Face names match one of `patterns` (re.search) out of training.
-
-    Every rank must call, before the model gets an optimiser. ValueError for a pattern that names nothing, for one that
-    names a part of a tensor that is stored whole, and when nothing is left to train.
-    """
-    weights = table(shape, role=model.role)
-    for pattern in patterns:
-        if not any(re.search(pattern, name) for weight in weights for name in weight.hf):
-            raise ValueError(
-                f"the pattern {pattern!r} names no weight of the {model.role}; names look like {weights[1].hf[0]}"
-            )
-    chosen = {weight.megatron: [_matches(name, patterns) for name in weight.hf] for weight in weights}
+    """Take the weights that `weights.matching` finds out of training, before the model gets an optimiser."""
     own = dict(model.named_parameters())
-    for weight in weights:
-        if any(chosen[weight.megatron]) and not all(chosen[weight.megatron]):
-            raise ValueError(
-                f"{', '.join(weight.hf)} are one tensor here and only freeze together: match all of them or none"
-            )
-    if all(all(parts) for parts in chosen.values()):
-        raise ValueError(
-            f"the patterns {list(patterns)} freeze the whole {model.role}: nothing is left to train"
-        )
-    for weight in weights:
+    for weight in matching(patterns, shape=shape, role=model.role):
         stage, name = _place(weight, shape)
-        if all(chosen[weight.megatron]) and stage == parallel_state.get_pipeline_model_parallel_rank():
+        if stage == parallel_state.get_pipeline_model_parallel_rank():
             own[name].requires_grad_(False)
 
 
@@ -161,10 +140,6 @@ def _send_to_first_stage(whole: torch.Tensor | None, stage: int) -> torch.Tensor
         whole = torch.empty(size, dtype=dtype, device=device)
         dist.recv(whole, group=group, group_src=stage)
     return whole
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(re.search(pattern, name) for pattern in patterns)
 
 
 def _take(state: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:

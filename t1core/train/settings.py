@@ -6,6 +6,7 @@ from typing import Literal
 from t1core.config.off_policy import OffPolicySettings
 from t1core.model.layout import Layout
 from t1core.model.shape import ModelShape
+from t1core.model.weights import matching
 from t1core.rl.aggregate import Aggregation
 from t1core.rl.hl_gauss import ValueBins
 from t1core.train.adam import Adam
@@ -97,6 +98,8 @@ class TrainSettings:
                     f"{name}={getattr(self, name)} would pull the actor towards a routing that is not the recorded "
                     "one: set it to 0, or turn use_rollout_routing_replay off"
                 )
+        matching(self.actor_frozen, shape=self.shape, role="actor")
+        matching(self.critic_frozen, shape=self.shape, role="critic")
         if self.critic_path is not None:
             stored = stored_value_bins(self.critic_path)
             if stored != self.value_bins:

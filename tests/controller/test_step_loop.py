@@ -8,6 +8,7 @@ import pytest
 from t1core.cluster.crew import CpuSeconds, Publication
 from t1core.config import load_config
 from t1core.controller import Campaign, run_loop
+from t1core.controller.rewarding import source_line
 from t1core.records import (
     Boundary,
     Failure,
@@ -56,7 +57,7 @@ class RecordingCrew:
         sampled_by = set(batch.weight_versions[batch.loss_mask.astype(bool)].tolist())
         self.trained.append((batch.step, sampled_by, self.version, update_actor, expected_version_lag))
         return TrainResult(
-            {"critic/explained_variance": 0.5, "logprob_gap/abs_mean": 0.0},
+            {"critic/explained_variance": 0.5, "logprob_gap/abs_mean": 0.0, "train/skipped": 0.0},
             {name: np.zeros(batch.num_tokens, np.float32) for name in ("values", "advantages", "returns")},
             {},
             0.0,
@@ -162,3 +163,36 @@ def test_an_engine_that_still_holds_old_weights_is_caught(tmp_path):
     with pytest.raises(BaseExceptionGroup) as stopped:
         run(tmp_path, Stale(), "train.num_critic_only_steps=0")
     assert "weight versions [1], the engine held 2" in str(stopped.value.exceptions[0])
+
+
+def test_a_step_without_a_trainable_token_says_so(tmp_path):
+    class Masked(RecordingCrew):
+        async def train(self, batch, **options):
+            result = await super().train(batch, **options)
+            return TrainResult({"train/skipped": 1.0}, result.per_token, {}, 0.0)
+
+    stored, said = run(tmp_path, Masked())
+    assert [line for line in said if "no optimiser step" in line] == said
+    assert (stored.metrics("train")["train/skipped"] == 1).all()
+
+
+def test_the_shaped_reward_is_trained_on_and_the_plain_one_is_recorded(tmp_path):
+    seen = []
+
+    class Looking(RecordingCrew):
+        async def train(self, batch, **options):
+            seen.append(batch.rewards.tolist())
+            return await super().train(batch, **options)
+
+    stored, _ = run(tmp_path, Looking(), "reward.scale_by_batch_max=true")
+    assert seen == [[1.0] * 4] * 6
+    metrics = stored.metrics("train")
+    assert (metrics["reward/mean"] == 0.05).all() and (metrics["reward/trained_mean"] == 1.0).all()
+    assert (metrics["reward/source_frac/ctrf"] == 1.0).all()
+
+
+def test_the_log_says_where_a_reward_without_a_report_scores_less_than_in_t1():
+    assert source_line([RewardSource.CTRF] * 3) is None
+    line = source_line([RewardSource.CTRF] * 3 + [RewardSource.NO_REPORT])
+    assert "ctrf 3 (75%), no_report 1 (25%)" in line and "scores 0 here, where T1" in line
+    assert "T1" not in source_line([RewardSource.BINARY])
