@@ -114,7 +114,7 @@ def pretrain_critic(
     epochs: Annotated[int, typer.Option(min=1, help="passes over the stored steps")] = 3,
     heldout_frac: Annotated[float, typer.Option(min=0, max=0.9, help="share of the trials only judged on")] = 0.1,
 ) -> None:
-    """Fit a critic to the Monte-Carlo returns of stored trajectories; no policy learns. Under torchrun, on its ranks."""
+    """Fit a critic to the Monte-Carlo returns of stored trajectories; no policy learns. Runs under torchrun too."""
     from t1core.campaign.pretraining import pretrain_critic as pretrain
     from t1core.config import load_config
 

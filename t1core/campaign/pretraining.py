@@ -48,7 +48,8 @@ def pretrain_critic(
     stored = [batch for run in runs for batch in stored_batches(Run.open(run), max_age=max_age)]
     if not stored:
         raise ValueError(
-            f"no stored row of {', '.join(map(str, runs))} was sampled by a policy of age {max_age} or less: raise max_age"
+            f"no stored row of {', '.join(map(str, runs))} was sampled by a policy of age {max_age} or less: "
+            "raise max_age"
         )
     learnt, judged = split_by_trial(stored, heldout_frac=heldout_frac, seed=config.seed)
     settings = train_settings(

@@ -6,8 +6,8 @@
     logp_behaviour  <- the snapshot that sampled, experts as recorded
     actor step      clipped surrogate against logp_behaviour, experts as recorded
 
-The denominator comes from the trainer's own scoring of the behaviour snapshot, not from the engine: what the
-two differ by is measured (`logprob_gap/*`), not trained on.
+The denominator comes from the trainer's own scoring of the behaviour snapshot, not from the engine, unless
+`off_policy` says otherwise: what the two differ by is measured (`logprob_gap/*`, `off_policy/*`), not trained on.
 """
 
 import os
