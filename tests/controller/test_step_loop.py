@@ -1,6 +1,8 @@
 """The real loop with the real store, driven by a crew that only notes what it was asked."""
 
 import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from t1core.cluster.crew import CpuSeconds, Publication
 from t1core.config import load_config
 from t1core.controller import Campaign, run_loop
-from t1core.controller.rewarding import source_line
+from t1core.controller.rewarding import source_line, training_rewards
 from t1core.records import (
     Boundary,
     Failure,
@@ -196,3 +198,20 @@ def test_the_log_says_where_a_reward_without_a_report_scores_less_than_in_t1():
     line = source_line([RewardSource.CTRF] * 3 + [RewardSource.NO_REPORT])
     assert "ctrf 3 (75%), no_report 1 (25%)" in line and "scores 0 here, where T1" in line
     assert "T1" not in source_line([RewardSource.BINARY])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reward"),
+    [
+        (["reward.shaping=none"], 0.05),
+        (["reward.shaping=multiplicative"], 0.05 * 0.75),
+        (["reward.shaping=multiplicative", "reward.discount_per_turn=0.015"], 0.05 * 0.625),
+        (["reward.shaping=multiplicative", "reward.healthy_turns=40"], 0.05 * 0.9),
+        (["reward.shaping=additive"], 0.05 - 0.04),
+        (["reward.shaping=additive", "reward.penalty_tests=0.5"], 0.05 - 0.025),
+    ],
+)
+def test_a_trial_of_fifty_turns_is_worth_what_the_settings_say(overrides, reward):
+    item = _trial(SimpleNamespace(trial_id="t", step=0), version=0)
+    long = replace(item, trajectory=replace(item.trajectory, turns=item.trajectory.turns * 50))
+    assert training_rewards([long], load_config("smoke", overrides).reward) == [pytest.approx(reward)]
