@@ -5,9 +5,10 @@
 A row's age is the number of weight versions between the policy that sampled it and the newest that sampled in its run.
 """
 
+import contextlib
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -55,27 +56,26 @@ def pretrain_critic(
     settings = train_settings(
         config, actor_path=str(actor), critic_path=given if given and given != "cold" else None
     )
-    _world_of_one_unless_launched()
-    is_first = os.environ["RANK"] == "0"
-    pretrainer = ValuePretrainer(settings)
-    pretrainer.setup()
-    try:
-        for epoch in range(epochs + 1):
-            if epoch:
-                order = np.random.default_rng([config.seed, epoch]).permutation(len(learnt))
-                reports = [pretrainer.step(learnt[i]) for i in order]
-            found = pretrainer.judge(judged or learnt)
-            if is_first:
-                loss = f"loss {reports[-1]['critic/loss']:.4f}  " if epoch else ""
-                say(
-                    f"epoch {epoch}/{epochs}  {loss}{'held-out' if judged else 'seen'} "
-                    f"EV {found['critic/explained_variance']:+.3f}  bias {found['critic/value_bias']:+.3f}"
-                )
-        pretrainer.save(output)
-    finally:
-        pretrainer.close()
-    if is_first:
-        say(f"critic {output}")
+    with _alone_unless_launched() as is_first:
+        pretrainer = ValuePretrainer(settings)
+        pretrainer.setup()
+        try:
+            for epoch in range(epochs + 1):
+                if epoch:
+                    order = np.random.default_rng([config.seed, epoch]).permutation(len(learnt))
+                    reports = [pretrainer.step(learnt[i]) for i in order]
+                found = pretrainer.judge(judged or learnt)
+                if is_first:
+                    loss = f"loss {reports[-1]['critic/loss']:.4f}  " if epoch else ""
+                    say(
+                        f"epoch {epoch}/{epochs}  {loss}{'held-out' if judged else 'seen'} "
+                        f"EV {found['critic/explained_variance']:+.3f}  bias {found['critic/value_bias']:+.3f}"
+                    )
+            pretrainer.save(output)
+        finally:
+            pretrainer.close()
+        if is_first:
+            say(f"critic {output}")
 
 
 def stored_batches(run: Run, *, max_age: int | None) -> list[Batch]:
@@ -120,11 +120,20 @@ def split_by_trial(
     return learnt, judged
 
 
-def _world_of_one_unless_launched() -> None:
-    """torchrun says who this process is; without it, it is alone."""
+@contextlib.contextmanager
+def _alone_unless_launched() -> Iterator[bool]:
+    """Within the block the environment says which rank this is: as torchrun did, or the only one. Yields whether it is
+    the first."""
     if "RANK" in os.environ:
+        yield os.environ["RANK"] == "0"
         return
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "1"}
+    own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "1"}
+    os.environ |= own
+    try:
+        yield True
+    finally:
+        for name in own:
+            del os.environ[name]
