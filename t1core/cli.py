@@ -226,6 +226,47 @@ def verify(
 
 
 @app.command()
+def pretrain_critic(
+    runs: Annotated[
+        list[Path], typer.Argument(help="run directories whose stored trajectories are learnt from")
+    ],
+    output: Annotated[Path, typer.Option(help="directory for the critic's weights")],
+    preset: Annotated[
+        str, typer.Option(help="preset, or TOML file, with the critic's settings")
+    ] = "quickstart",
+    overrides: Overrides = None,
+    actor: Annotated[
+        Path | None,
+        typer.Option(help="policy whose backbone the critic starts from; else the first run's last actor"),
+    ] = None,
+    max_age: Annotated[
+        int | None,
+        typer.Option(min=0, help="leave out what a policy sampled that many versions before its run's last"),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="passes over the stored steps")] = 3,
+    heldout_frac: Annotated[
+        float, typer.Option(min=0, max=0.9, help="share of the trials only judged on")
+    ] = 0.1,
+) -> None:
+    """Fit a critic to the Monte-Carlo returns of stored trajectories; no policy learns. Runs under torchrun too."""
+    from t1core.campaign.pretraining import pretrain_critic as pretrain
+    from t1core.config import load_config
+
+    config = load_config(preset, overrides or ())
+    with _interruptible():
+        pretrain(
+            config,
+            runs,
+            output=output,
+            actor=actor,
+            max_age=max_age,
+            epochs=epochs,
+            heldout_frac=heldout_frac,
+            say=_say,
+        )
+
+
+@app.command()
 def doctor() -> None:
     """Say what this machine allows, and what to install."""
     from t1core.sandbox.doctor import probe

@@ -55,7 +55,9 @@ def demonstration_batches(
             example = next(examples)
             is_idle = step >= idle_from and draw.random() < idle_share
             turns = () if is_idle else example.demonstration.turns
-            dialogue = write_dialogue(example.instruction, _lines(turns), tokenizer=tokenizer, wording=wording)
+            dialogue = write_dialogue(
+                example.instruction, _lines(turns), tokenizer=tokenizer, wording=wording
+            )
             end = len(dialogue.tokens)
             if step < first_turn_steps and draw.random() < FIRST_TURN_SHARE:
                 start = int(np.argmax(dialogue.loss_mask))

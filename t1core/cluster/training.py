@@ -1,8 +1,10 @@
 """What a trainer is told: its plain settings, from a campaign's configuration. Imported inside trainer processes."""
 
 from t1core.config import CampaignConfig, OptimizerSettings
+from t1core.config import TrainSettings as CampaignTrainSettings
 from t1core.model.layout import Layout
 from t1core.model.shape import ModelShape
+from t1core.rl.hl_gauss import ValueBins
 from t1core.train.adam import Adam
 from t1core.train.learning_rate import LearningRate
 from t1core.train.settings import TrainSettings
@@ -26,11 +28,22 @@ def train_settings(config: CampaignConfig, *, actor_path: str, critic_path: str 
         critic=_adam(train.critic),
         eps_clip=train.eps_clip,
         eps_clip_high=train.eps_clip_high,
+        dual_clip=train.dual_clip,
+        kl_loss_coef=train.kl_loss_coef,
+        moe_aux_loss_coeff=train.moe_aux_loss_coeff,
+        off_policy=train.off_policy,
         value_clip=train.value_clip,
         advantage=train.advantage,
         grpo_std_normalization=train.grpo_std_normalization,
+        value_bins=_value_bins(train),
         gamma=train.gamma,
         lambd=train.lambd,
+        critic_lambd=train.critic_lambd,
+        lambd_alpha=train.lambd_alpha,
+        normalize_advantages=train.normalize_advantages,
+        chunk_reward=train.chunk_reward,
+        actor_frozen=train.actor_frozen,
+        critic_frozen=train.critic_frozen,
         loss_aggregation=train.loss_aggregation,
         critic_steps=train.critic_steps,
         actor_steps=train.actor_steps,
@@ -40,6 +53,12 @@ def train_settings(config: CampaignConfig, *, actor_path: str, critic_path: str 
         offload=train.offload,
         seed=config.seed,
     )
+
+
+def _value_bins(train: CampaignTrainSettings) -> ValueBins | None:
+    if train.critic_head == "scalar":
+        return None
+    return ValueBins(num=train.value_bins, low=train.value_min, high=train.value_max)
 
 
 def _adam(settings: OptimizerSettings) -> Adam:

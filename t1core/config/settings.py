@@ -1,13 +1,20 @@
 """Every setting of a campaign, with its meaning. slime's names where the concept is the same."""
 
 import math
+import os
+import re
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from t1core.config.off_policy import OffPolicySettings
+from t1core.config.section import Settings
 
 
-class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+def _is_one_directory(first: str, second: str) -> bool:
+    if os.path.realpath(first) == os.path.realpath(second):
+        return True
+    return os.path.exists(first) and os.path.exists(second) and os.path.samefile(first, second)
 
 
 class ModelSettings(Settings):
@@ -28,6 +35,15 @@ class ModelSettings(Settings):
     """Width of each expert and of the shared expert."""
     vocab_size: int = Field(768, ge=384)
     """Size of the byte-level BPE trained on the practice pool's demonstrations."""
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        if self.actor_path and self.critic_path and _is_one_directory(self.actor_path, self.critic_path):
+            raise ValueError(
+                f"critic_path={self.critic_path!r} is actor_path={self.actor_path!r} by another spelling: one would "
+                'overwrite the other; give the critic a directory of its own, or "cold"'
+            )
+        return self
 
 
 class WarmStartSettings(Settings):
@@ -129,6 +145,33 @@ class RewardSettings(Settings):
     """S of r = P / S."""
     subtract_nop: bool = False
     """Do not count tests that pass on the untouched workspace. Off in T1's presets."""
+    shaping: Literal["none", "bonus", "additive", "multiplicative"] = "none"
+    """What a trial's turns do to the reward that is trained on; grades and metrics keep the plain one. T1's final runs:
+    none; it tried all three, and the constants below are ours (`verifier/shaping.py` has the formulas)."""
+    healthy_turns: int = Field(25, ge=1)
+    """Turns that cost nothing."""
+    bonus_tests: float = Field(0.5, gt=0, lt=1)
+    """bonus: what the shortest of the solved trials gains, in tests."""
+    penalty_tests: float = Field(0.8, gt=0, lt=1)
+    """additive: what twice the healthy turns cost, in tests; below 1, so that one more test always pays."""
+    discount_per_turn: float = Field(0.01, gt=0, lt=1)
+    """multiplicative: share of the reward that each turn beyond the healthy ones takes."""
+    discount_floor: float = Field(0.5, ge=0, le=1)
+    """multiplicative: share of the reward that is left at least."""
+    idle_penalty_tests: float = Field(0.5, ge=0, lt=1)
+    """multiplicative: what twice the healthy turns without one passed test cost, in tests."""
+    scale_by_batch_max: bool = False
+    """Divide the rewards that are trained on by the largest of their batch. For experiments: a reward's worth then
+    depends on its neighbours."""
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        if self.shaping != "none" and self.kind != "dense":
+            raise ValueError(
+                f"shaping={self.shaping!r} is measured in tests, and kind={self.kind!r} does not count them: use "
+                "kind='dense', or shaping='none'"
+            )
+        return self
 
 
 class RolloutSettings(Settings):
@@ -225,7 +268,7 @@ class TrainSettings(Settings):
     """T1's absolute value: 15 times the actor's."""
     advantage: Literal["gae", "grpo"] = "gae"
     """gae: from the critic (PPO). grpo: reward less the mean of the task's samples, over their deviation; no critic is
-    built, and `critic`, `value_clip`, `gamma`, `lambd` and `critic_steps` are not used."""
+    built, and what is said of values, returns and the critic below is not used."""
     grpo_std_normalization: bool = True
     """Under grpo, divide by the standard deviation of the task's samples."""
     load: str = ""
@@ -235,17 +278,52 @@ class TrainSettings(Settings):
     """Actor and critic take turns on the GPU: the one that does not compute lies in host memory. Refused on a CPU."""
     eps_clip: float = Field(0.2, gt=0)
     """Policy clip, lower side, and upper unless `eps_clip_high` is set."""
-    eps_clip_high: float | None = None
+    eps_clip_high: float | None = Field(None, gt=0)
     """Policy clip, upper side."""
+    dual_clip: float | None = Field(None, gt=1)
+    """Bounds the loss of a token with a negative advantage at this many times the advantage; none: unbounded (T1)."""
+    kl_loss_coef: float = Field(0.0, ge=0)
+    """Weight of the KL divergence from the starting policy in the actor's loss. T1: 0. Refused with routing replay."""
+    moe_aux_loss_coeff: float = Field(0.0, ge=0)
+    """Weight of the actor's load-balancing loss. T1: 0. Refused with routing replay."""
     value_clip: float = Field(0.2, gt=0)
     """Value clip around the values before the update. The first of `critic_steps` updates starts at these values, so
     with `critic_steps` 1 it has no effect."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount a trainable token."""
     lambd: float = Field(1.0, ge=0, le=1)
-    """GAE lambda."""
-    loss_aggregation: Literal["row_mean", "token_mean"] = "row_mean"
-    """row_mean: masked mean of each row, summed and divided by the batch's rows (T1). token_mean: over tokens."""
+    """GAE lambda of the actor's advantages, and of the critic's returns unless `critic_lambd` is set."""
+    critic_lambd: float | None = Field(None, ge=0, le=1)
+    """GAE lambda of the critic's returns, where it differs from the actor's (VC-PPO: 1.0 beside 0.95)."""
+    lambd_alpha: float | None = Field(None, gt=0)
+    """Length-adaptive lambda (VAPO: 0.05): the actor's is 1 - 1 / (lambd_alpha * loss tokens of the row), at least 0,
+    and `lambd` is the critic's alone. None: off."""
+    normalize_advantages: bool = False
+    """Whiten advantages over the batch's loss tokens. Off in T1."""
+    chunk_reward: Literal["each", "once"] = "each"
+    """A trial whose history did not stay a prefix of itself is several rows (chunks). each: every chunk is paid the
+    trial's reward on its last response token (T1). once: the chunks form one chain, paid on its last token; at gamma
+    and lambda 1 the two are the same."""
+    loss_aggregation: Literal["row_mean", "trial_mean", "token_mean"] = "row_mean"
+    """row_mean: masked mean of each row, summed and divided by the batch's rows (T1); a chunk weighs as much as a whole
+    trial. trial_mean: the same over a trial's chunks together, so that a chunk weighs its share of the trial's tokens.
+    token_mean: over tokens."""
+    off_policy: OffPolicySettings = OffPolicySettings()
+    """Corrections for data that another policy sampled."""
+    critic_head: Literal["scalar", "hl_gauss"] = "scalar"
+    """scalar: one number, squared error. hl_gauss: a histogram over `value_bins`, cross-entropy against the return
+    spread by a Gaussian; the value is its expectation."""
+    value_bins: int = Field(62, ge=2)
+    """Bins of the hl_gauss head; 62 from -0.1 to 3.0 are one test wide."""
+    value_min: float = -0.1
+    """Lower end of the bins."""
+    value_max: float = 3.0
+    """Upper end of the bins."""
+    actor_frozen: tuple[str, ...] = ()
+    """Parts of the actor that never learn: regular expressions searched in Hugging Face names, such as
+    `^model.embed_tokens`."""
+    critic_frozen: tuple[str, ...] = ()
+    """The same for the critic."""
     num_critic_only_steps: int = Field(2, ge=0)
     """First steps in which only the critic learns, to re-calibrate it to this policy."""
     critic_steps: int = Field(1, ge=1)
@@ -278,13 +356,54 @@ class TrainSettings(Settings):
                 "measure_free_routing=true measures what replay is compared with, and use_rollout_routing_replay=false "
                 "turns replay off: set measure_free_routing=false too"
             )
-        if self.advantage == "gae":
-            if not self.grpo_std_normalization:
+        if self.advantage == "gae" and not self.grpo_std_normalization:
+            raise ValueError("grpo_std_normalization=false has no effect with advantage=gae: leave it out")
+        if self.advantage == "grpo":
+            self._check_without_critic()
+        for name in ("kl_loss_coef", "moe_aux_loss_coeff"):
+            if getattr(self, name) and self.use_rollout_routing_replay:
                 raise ValueError(
-                    "grpo_std_normalization=false has no effect with advantage=gae: leave it out"
+                    f"{name}={getattr(self, name)} beside use_rollout_routing_replay=true would pull the actor towards "
+                    "a routing that is not the recorded one: set it to 0, or turn the replay off"
                 )
-            return self
-        for name in ("value_clip", "gamma", "lambd", "critic_steps"):
+        for pattern in (*self.actor_frozen, *self.critic_frozen):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(
+                    f"actor_frozen, critic_frozen: {pattern!r} is no regular expression: {error}"
+                ) from None
+        if self.value_min >= self.value_max:
+            raise ValueError(f"value_min={self.value_min} must be below value_max={self.value_max}")
+        bins = {
+            name: type(self).model_fields[name].default for name in ("value_bins", "value_min", "value_max")
+        }
+        if self.critic_head == "scalar" and any(getattr(self, name) != bins[name] for name in bins):
+            raise ValueError(
+                "value_bins, value_min and value_max describe the bins of critic_head='hl_gauss' and have no effect on "
+                "a scalar head: set the head, or leave them out"
+            )
+        if self.dual_clip and self.off_policy.policy_loss not in ("ppo", "gspo"):
+            raise ValueError(
+                f"dual_clip={self.dual_clip} has no effect with off_policy.policy_loss="
+                f"{self.off_policy.policy_loss!r}, which masks and does not clip: leave it out"
+            )
+        if self.off_policy.ratio_denominator == "current" and (
+            self.actor_steps == 1 or self.off_policy.importance == "none"
+        ):
+            raise ValueError(
+                "off_policy.ratio_denominator='current' takes the ratio against the actor itself: at the first update "
+                "it is identically one, so nothing is clipped and the version between sampling and training goes "
+                "uncorrected. Use 'snapshot' (T1), or make it decoupled PPO with train.actor_steps above 1 and "
+                "off_policy.importance other than none"
+            )
+        return self
+
+    def _check_without_critic(self) -> None:
+        for name in (
+            *("value_clip", "gamma", "lambd", "critic_lambd", "lambd_alpha", "normalize_advantages"),
+            *("chunk_reward", "critic_head", "critic_frozen", "critic_steps"),
+        ):
             if getattr(self, name) != (default := type(self).model_fields[name].default):
                 raise ValueError(
                     f"{name}={getattr(self, name)} has no effect with advantage=grpo, which has no values: leave it "
@@ -299,7 +418,6 @@ class TrainSettings(Settings):
             raise ValueError(
                 "offload=true lets actor and critic take turns, and advantage=grpo has no critic: set offload=false"
             )
-        return self
 
     @property
     def num_ranks(self) -> int:
@@ -400,6 +518,11 @@ class CampaignConfig(Settings):
                 raise ValueError(
                     f"train.advantage=grpo compares samples of one task, and rollout.samples_per_task="
                     f"{self.rollout.samples_per_task}: set it to 2 or more"
+                )
+            if self.reward.scale_by_batch_max and self.train.grpo_std_normalization:
+                raise ValueError(
+                    "reward.scale_by_batch_max=true has no effect with train.advantage=grpo, which divides by the "
+                    "group's deviation: leave it out, or set train.grpo_std_normalization=false"
                 )
             if is_named:
                 raise ValueError(

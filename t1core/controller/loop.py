@@ -11,7 +11,7 @@ exactly one version ahead (none while the weights have not moved: the first batc
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from t1core.analysis.turn_growth import turn_growth
@@ -19,6 +19,7 @@ from t1core.controller.campaign import Campaign
 from t1core.controller.check import check_batch, expected_staleness, weight_version
 from t1core.controller.evaluate import evaluate
 from t1core.controller.measure import StepClock, measure_rollout
+from t1core.controller.rewarding import source_line, training_rewards
 from t1core.controller.schedule import step_specs
 from t1core.records import Batch
 from t1core.rollout.skim import StepRollout, skim
@@ -115,7 +116,17 @@ async def _collect(campaign: Campaign, step: int, version: int, clock: StepClock
             f"rollout.min_accepted_frac={rollout_config.min_accepted_frac} of a batch: "
             f"{'; '.join(sorted(reasons))[:800]}"
         )
-    rows = [row for result in rollout.accepted for row in result.rows]
+    rewards = training_rewards(rollout.accepted, campaign.config.reward)
+    rows = [
+        replace(row, reward=reward)
+        for result, reward in zip(rollout.accepted, rewards, strict=True)
+        for row in result.rows
+    ]
+    sources = [
+        item.trajectory.grade.source for item in rollout.results() if item.trajectory.grade is not None
+    ]
+    if line := source_line(sources):
+        campaign.say(f"step {step + 1}: {line}")
     of_row = [result.trajectory for result in rollout.accepted for _ in result.rows]
     groups = [rollout.groups[t.trial_id] for t in of_row] if rollout_config.samples_per_task > 1 else None
     batch = Batch.from_rows(rows, step=step, num_tests=[t.num_tests for t in of_row], groups=groups)
@@ -170,6 +181,8 @@ def progress_line(campaign: Campaign, step: int, metrics: dict[str, float]) -> s
     """One line for people: step, reward, solved, explained variance, log-prob gap, time left."""
     done, total = step + 1, campaign.config.num_steps
     left = (time.monotonic() - campaign.loop_started) / done * (total - done) + campaign.evaluation_s
+    if metrics["train/skipped"]:
+        return f"step {done:3d}/{total}  no optimiser step: the batch holds no trainable token"
     judged = (
         f"flat groups {metrics['reward/zero_variance_group_frac']:.0%}"
         if campaign.config.train.advantage == "grpo"

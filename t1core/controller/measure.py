@@ -74,6 +74,7 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
         "reward/mean": rewards.mean(),
         "reward/std": rewards.std(),
         "reward/max": rewards.max(),
+        "reward/trained_mean": batch.rewards.mean(),
         "reward/solved_frac": np.mean([grade.solved for grade in grades]),
         "reward/passed_frac": np.mean([grade.passed / grade.total for grade in grades]),
         "rollout/launched": rollout.launched,
@@ -97,8 +98,10 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
         ),
     }
     metrics |= measure_conduct(rollout.accepted)
-    metrics |= _group_metrics(rollout)
-    metrics |= _counts("reward/source", [t.grade.source for t in every if t.grade is not None])
+    metrics |= _group_metrics(rollout, batch)
+    sources = [t.grade.source for t in every if t.grade is not None]
+    metrics |= _counts("reward/source", sources)
+    metrics |= {f"reward/source_frac/{s}": n / len(sources) for s, n in sorted(Counter(sources).items())}
     metrics |= _counts("rollout/stop", [t.stop_reason for t in every])
     metrics |= _counts("rollout/failure", [t.failure.boundary for t in every if t.failure is not None])
     for outcome, items in rollout.by_outcome().items():
@@ -113,7 +116,7 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
     return {name: float(value) for name, value in (metrics | _audit(rollout)).items()}
 
 
-def _group_metrics(rollout: StepRollout) -> dict[str, float]:
+def _group_metrics(rollout: StepRollout, batch: Batch) -> dict[str, float]:
     """Of samples of one task: how many groups tell nothing, and how long finished members waited for their slowest."""
     members: dict[int, list[Trajectory]] = {}
     for item in rollout.accepted:
@@ -128,7 +131,8 @@ def _group_metrics(rollout: StepRollout) -> dict[str, float]:
         last = max(ended for _, ended in spans)
         idle += sum(last - ended for _, ended in spans)
         busy += sum(ended - launched for launched, ended in spans)
-    is_flat = [len({trajectory.reward for trajectory in group}) == 1 for group in members.values()]
+    trained = dict(zip(batch.rollout_ids, batch.rewards.tolist(), strict=True))
+    is_flat = [len({trained[trajectory.trial_id] for trajectory in group}) == 1 for group in members.values()]
     return {
         "reward/zero_variance_group_frac": float(np.mean(is_flat)),
         "rollout/groups": len(members),

@@ -66,6 +66,13 @@ CRITIC = (
         choices=("1", "2", "3", "4"),
     ),
     Metric("critic/lr", "1", SAME, "critic learning rate of this step", "as configured"),
+    Metric(
+        "critic/return_outside_bins_frac",
+        "fraction",
+        SAME,
+        "loss tokens whose return lies outside the bins of an hl_gauss head",
+        "0; else widen value_min and value_max",
+    ),
 )
 
 
@@ -86,6 +93,8 @@ def _gap(area: str, of: str, good: str, alias: tuple[str, ...] = ()) -> tuple[Me
     )
 
 
+GAP_PARTS = ("policy_move", "routing", "kernel", "routing_and_kernel", "total")
+
 GAP = (
     *_gap(
         "logprob_gap",
@@ -94,6 +103,79 @@ GAP = (
         ("train/train_rollout_logprob_abs_diff",),
     ),
     *_gap("logprob_gap_free", "trainer routing freely (no replay)", "larger than with replay"),
+    Metric(
+        "logprob_gap_part/<part>/mean",
+        "nats",
+        SAME,
+        "signed mean of one part of the gap; policy_move plus kernel is total, routing is what replay takes away",
+        "around 0",
+        choices=GAP_PARTS,
+    ),
+    Metric(
+        "logprob_gap_part/<part>/abs_mean",
+        "nats",
+        SAME,
+        "mean absolute size of one part of the gap",
+        "kernel about 0.01 and flat; policy_move as the learning rate has it",
+        choices=GAP_PARTS,
+    ),
+)
+
+OFF_POLICY = (
+    Metric(
+        "off_policy/weight_mean",
+        "ratio",
+        SAME,
+        "mean of denominator over engine probability",
+        "within 0.01 of 1",
+    ),
+    Metric("off_policy/weight_max", "ratio", SAME, "largest of these weights", "single digits"),
+    Metric(
+        "off_policy/weight_ess_frac", "fraction", SAME, "effective sample size of the weights", "above 0.9"
+    ),
+    Metric(
+        "off_policy/tis_clip_frac", "fraction", SAME, "loss tokens that TIS clips, or would", "below 0.01"
+    ),
+    Metric(
+        "off_policy/mis_veto_row_frac", "fraction", SAME, "rows that MIS's veto leaves out, or would", "0"
+    ),
+    Metric(
+        "off_policy/<scheme>_drop_frac",
+        "fraction",
+        SAME,
+        "loss tokens that a band drops, or would if chosen",
+        "below 0.01, more for mis_sequence on long rows",
+        choices=("icepop", "mis_token", "mis_sequence", "mis_geometric"),
+    ),
+    Metric(
+        "off_policy/gspo_clip_frac",
+        "fraction",
+        SAME,
+        "loss tokens in rows that GSPO clips, or would",
+        "steady",
+    ),
+    Metric(
+        "off_policy/<loss>_mask_frac",
+        "fraction",
+        SAME,
+        "loss tokens that a divergence mask leaves out, or would",
+        "below 0.05",
+        choices=("dppo_tv", "dppo_kl", "ipo"),
+    ),
+    Metric(
+        "off_policy/sat_quantile",
+        "nats",
+        SAME,
+        "quantile of |actor minus engine log-prob| up to which SAT leaves the clip alone",
+        "small",
+    ),
+    Metric(
+        "off_policy/sat_contract_frac",
+        "fraction",
+        SAME,
+        "loss tokens whose clip SAT narrows, or would",
+        "at most 1 - sat_quantile",
+    ),
 )
 
 TRAIN = (
@@ -111,6 +193,13 @@ REWARD = (
     Metric("reward/mean", "reward", MEAN, "mean reward over accepted trials", "rises"),
     Metric("reward/std", "reward", SAME, "standard deviation of the reward over accepted trials", "not 0"),
     Metric("reward/max", "reward", MAX, "largest reward among accepted trials", "more than the mean"),
+    Metric(
+        "reward/trained_mean",
+        "reward",
+        MEAN,
+        "mean over rows of the reward trained on: shaped and scaled where so configured",
+        "reward/mean, unless shaped",
+    ),
     Metric("reward/solved_frac", "fraction", MEAN, "accepted trials that passed every test", "rises"),
     Metric(
         "reward/passed_frac", "fraction", MEAN, "tests passed over tests expected, accepted trials", "rises"
@@ -119,7 +208,7 @@ REWARD = (
         "reward/zero_variance_group_frac",
         "fraction",
         MEAN,
-        "groups of samples of one task whose rewards are all equal: they teach nothing to a group baseline",
+        "groups of samples of one task trained on equal rewards: they teach nothing to a group baseline",
         "low; 1 means nothing is learnt",
     ),
     Metric(
@@ -128,6 +217,14 @@ REWARD = (
         SUM,
         "graded trials by where their reward came from",
         "ctrf almost everywhere",
+        choices=tuple(RewardSource),
+    ),
+    Metric(
+        "reward/source_frac/<source>",
+        "fraction",
+        MEAN,
+        "share of the graded trials whose reward came from there",
+        "ctrf near 1",
         choices=tuple(RewardSource),
     ),
 )
@@ -383,6 +480,7 @@ CATALOGUE: tuple[Metric, ...] = (
     *ACTOR,
     *CRITIC,
     *GAP,
+    *OFF_POLICY,
     *TRAIN,
     *REWARD,
     *ROLLOUT,

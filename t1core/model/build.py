@@ -23,12 +23,16 @@ def build_model(
     dtype: torch.dtype = torch.float32,
     routing_replay: bool = False,
     recompute: bool = False,
+    value_outputs: int = 1,
+    load_balancing: bool = False,
 ) -> GPTModel:
     """This rank's part of the network, randomly initialised; load weights with `convert.load_hf`.
 
-    The actor ends in vocabulary logits (its shard of them under tensor parallelism), the critic in one value
-    a token. Only a model built with `routing_replay` can be armed. `recompute` keeps each layer's input alone
-    and runs it again in backward.
+    The actor ends in vocabulary logits (its shard of them under tensor parallelism), the critic in
+    `value_outputs` numbers a token: its value, or the logits of a histogram over values. Only a model built with
+    `routing_replay` can be armed. `recompute` keeps each layer's input alone
+    and runs it again in backward. `load_balancing` gives the routers Megatron's auxiliary loss, whose weight is
+    `model.config.moe_aux_loss_coeff`.
     """
     layout = layout or Layout()
     cpu_shim.install()
@@ -38,7 +42,12 @@ def build_model(
         raise ValueError("model parallelism is not initialised: call layout.initialize first")
     layout.check(shape, world_size=dist.get_world_size())
     config = transformer_config(
-        shape, layout=layout, dtype=dtype, routing_replay=routing_replay, recompute=recompute
+        shape,
+        layout=layout,
+        dtype=dtype,
+        routing_replay=routing_replay,
+        recompute=recompute,
+        load_balancing=load_balancing,
     )
     last = parallel_state.is_pipeline_last_stage()
     model = GPTModel(
@@ -56,7 +65,7 @@ def build_model(
     )
     model.role = role
     if role == "critic" and last:
-        model.output_layer = ValueHead(config)
+        model.output_layer = ValueHead(config, num_outputs=value_outputs)
     if routing_replay:
         replay.attach(model)
     return model

@@ -3,7 +3,7 @@
 Conversion only rearranges, so both directions round-trip bit for bit. `weights.table` says what goes where.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -13,9 +13,9 @@ from torch import nn
 
 from t1core.model.checkpoint import HfDirectory, init_hf
 from t1core.model.shape import ModelShape
-from t1core.model.weights import Weight, table
+from t1core.model.weights import Weight, matching, table
 
-__all__ = ["export_hf", "hf_to_megatron", "init_hf", "load_hf", "megatron_to_hf"]
+__all__ = ["export_hf", "freeze", "hf_to_megatron", "init_hf", "load_hf", "megatron_to_hf"]
 
 
 def hf_to_megatron(state: Mapping[str, torch.Tensor], shape: ModelShape) -> dict[str, torch.Tensor]:
@@ -63,12 +63,21 @@ def load_hf(model: nn.Module, source: str | Path | Mapping[str, torch.Tensor], s
         _fill(param, shard)
 
 
+def freeze(model: nn.Module, shape: ModelShape, *, patterns: Sequence[str]) -> None:
+    """Take the weights that `weights.matching` finds out of training, before the model gets an optimiser."""
+    own = dict(model.named_parameters())
+    for weight in matching(patterns, shape=shape, role=model.role):
+        stage, name = _place(weight, shape)
+        if stage == parallel_state.get_pipeline_model_parallel_rank():
+            own[name].requires_grad_(False)
+
+
 @torch.no_grad()
 def export_hf(model: nn.Module, shape: ModelShape) -> dict[str, torch.Tensor]:
     """The whole model with Hugging Face names, on the CPU of global rank 0; an empty dict on the other ranks.
 
-    Every rank must call it. A critic's export ends in value_head.weight [1, hidden] and value_head.bias [1]
-    instead of lm_head.
+    Every rank must call it. A critic's export ends in value_head.weight [outputs, hidden] and value_head.bias
+    [outputs] instead of lm_head.
     """
     own = dict(model.named_parameters())
     state: dict[str, torch.Tensor] = {}

@@ -98,7 +98,7 @@ class _Reorder(torch.autograd.Function):
 
 class LocalMoELayer(MoELayer):
     """MoELayer that keeps to itself when there is one rank to a token's experts, and is Megatron's own
-    otherwise.
+    otherwise, and where its router has a load-balancing loss.
     """
 
     def forward(
@@ -107,7 +107,8 @@ class LocalMoELayer(MoELayer):
         intermediate_tensors: Any = None,
         padding_mask: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, None]:
-        if self.ep_group.size() > 1 or self.attn_tp_group.size() > 1:
+        is_split = self.ep_group.size() > 1 or self.attn_tp_group.size() > 1
+        if is_split or self.router.is_aux_loss_enabled():
             return super().forward(hidden_states, intermediate_tensors, padding_mask)
         shared = self.shared_experts_compute(hidden_states)
         x = hidden_states.flatten(0, 1)

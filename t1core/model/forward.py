@@ -35,7 +35,7 @@ def packed(cu_seqlens: torch.Tensor) -> PackedRows:
 def logits(
     model: nn.Module, tokens: torch.Tensor, position_ids: torch.Tensor, packed: PackedRows
 ) -> torch.Tensor:
-    """The model's output for packed tokens [T]: [T, vocab / tp] logits, or [T, 1] values of a critic.
+    """The model's output for packed tokens [T]: [T, vocab / tp] logits, or a critic's [T, outputs].
 
     On a pipeline stage that is not the last, the hidden states that go on to the next.
     """

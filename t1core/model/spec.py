@@ -31,10 +31,16 @@ from t1core.model.shape import ModelShape
 
 
 def transformer_config(
-    shape: ModelShape, *, layout: Layout, dtype: torch.dtype, routing_replay: bool, recompute: bool
+    shape: ModelShape,
+    *,
+    layout: Layout,
+    dtype: torch.dtype,
+    routing_replay: bool,
+    recompute: bool,
+    load_balancing: bool = False,
 ) -> TransformerConfig:
-    """Megatron's configuration of this shape: no dropout, no biases, no load-balancing loss, no fused
-    kernels.
+    """Megatron's configuration of this shape: no dropout, no biases, no fused kernels, and no load-balancing loss
+    unless asked for.
     """
     recomputing = dict(recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1)
     return TransformerConfig(
@@ -80,7 +86,8 @@ def transformer_config(
         moe_shared_expert_intermediate_size=shape.shared_expert_intermediate_size,
         moe_shared_expert_gate=True,
         moe_token_dispatcher_type="alltoall",
-        moe_router_load_balancing_type="none",
+        moe_router_load_balancing_type="aux_loss" if load_balancing else "none",
+        moe_aux_loss_coeff=1.0 if load_balancing else 0.0,
         moe_router_dtype="fp32",
         moe_router_pre_softmax=False,
         moe_layer_freq=1,

@@ -1,4 +1,4 @@
-"""The critic's last layer: one scalar a token, in place of the vocabulary projection."""
+"""The critic's last layer, in place of the vocabulary projection: a scalar a token, or the logits of a histogram."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ from torch import nn
 
 
 class ValueHead(nn.Module):
-    """value = w . h + b, computed in fp32; weight and bias start at zero, so a fresh critic answers 0
-    everywhere.
+    """W h + b, computed in fp32; weight and bias start at zero, so a fresh scalar answers 0 everywhere and a fresh
+    histogram is flat.
     """
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, *, num_outputs: int = 1) -> None:
         super().__init__()
         device = torch.cuda.current_device() if torch.cuda.is_available() else None
         self.weight = nn.Parameter(
-            torch.zeros(1, config.hidden_size, dtype=config.params_dtype, device=device)
+            torch.zeros(num_outputs, config.hidden_size, dtype=config.params_dtype, device=device)
         )
-        self.bias = nn.Parameter(torch.zeros(1, dtype=config.params_dtype, device=device))
+        self.bias = nn.Parameter(torch.zeros(num_outputs, dtype=config.params_dtype, device=device))
         self.sequence_parallel = config.sequence_parallel
         for param in (self.weight, self.bias):
             param.sequence_parallel = config.sequence_parallel
@@ -28,7 +28,7 @@ class ValueHead(nn.Module):
     def forward(
         self, x: torch.Tensor, weight: Any = None, runtime_gather_output: Any = None
     ) -> tuple[torch.Tensor, None]:
-        """[T, 1, hidden] to fp32 [T, 1, 1]; the second result is Megatron's (absent) bias."""
+        """[T, 1, hidden] to fp32 [T, 1, outputs]; the second result is Megatron's (absent) bias."""
         values = F.linear(x.float(), self.weight.float(), self.bias.float())
         if self.sequence_parallel:
             values = gather_from_sequence_parallel_region(values, tensor_parallel_output_grad=False)

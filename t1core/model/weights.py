@@ -3,6 +3,7 @@
 One table serves every direction: whole state dicts, a rank's own slice on load, and the gathering on export.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -105,6 +106,35 @@ def table(shape: ModelShape, *, role: Literal["actor", "critic"] = "actor") -> l
             plain("output_layer.bias", "value_head.bias", None),
         ]
     return weights
+
+
+def matching(patterns: Sequence[str], *, shape: ModelShape, role: Literal["actor", "critic"]) -> list[Weight]:
+    """The tensors whose Hugging Face names match one of the regular expressions (re.search).
+
+    ValueError for an expression that is none or names nothing, for one that names a part of a tensor that Megatron
+    keeps whole, and when the whole network would match.
+    """
+    weights, found = table(shape, role=role), []
+    for pattern in patterns:
+        try:
+            names = [name for weight in weights for name in weight.hf if re.search(pattern, name)]
+        except re.error as error:
+            raise ValueError(f"{role}_frozen: {pattern!r} is no regular expression: {error}") from None
+        if not names:
+            raise ValueError(
+                f"{role}_frozen: {pattern!r} names no weight; names look like {weights[1].hf[0]}"
+            )
+    for weight in weights:
+        hits = [any(re.search(pattern, name) for pattern in patterns) for name in weight.hf]
+        if all(hits):
+            found.append(weight)
+        elif any(hits):
+            raise ValueError(
+                f"{role}_frozen: {', '.join(weight.hf)} are one tensor here: match all of them or none"
+            )
+    if len(found) == len(weights):
+        raise ValueError(f"{role}_frozen={list(patterns)} matches every weight: nothing is left to train")
+    return found
 
 
 def _concatenated(

@@ -46,6 +46,27 @@ class Batch:
         assert self.routed_experts is not None
         return self.routed_experts[self.cu_seqlens[row] - row : self.cu_seqlens[row + 1] - (row + 1)]
 
+    def take_rows(self, rows: Sequence[int]) -> "Batch":
+        """The same batch with only these rows, in this order; at least one."""
+        assert len(rows), "a batch needs at least one row"
+        tokens = np.concatenate([np.arange(self.cu_seqlens[row], self.cu_seqlens[row + 1]) for row in rows])
+        routes = None
+        if self.routed_experts is not None:
+            routes = np.concatenate([self.routes(row) for row in rows])
+        return Batch(
+            step=self.step,
+            rollout_ids=tuple(self.rollout_ids[row] for row in rows),
+            tokens=self.tokens[tokens],
+            cu_seqlens=np.concatenate([[0], np.cumsum(self.lengths()[list(rows)])]).astype(np.int64),
+            loss_mask=self.loss_mask[tokens],
+            rollout_log_probs=self.rollout_log_probs[tokens],
+            weight_versions=self.weight_versions[tokens],
+            routed_experts=routes,
+            rewards=self.rewards[list(rows)],
+            num_tests=self.num_tests[list(rows)],
+            groups=None if self.groups is None else self.groups[list(rows)],
+        )
+
     @classmethod
     def from_rows(
         cls,

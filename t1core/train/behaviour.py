@@ -13,7 +13,7 @@ import torch
 
 from t1core.train.learner import Learner
 
-MOST_KEPT = 2
+_MOST_KEPT = 2
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,12 @@ class _Snapshot:
 
 
 class BehaviourSnapshots:
-    """The newest two published versions of one learner's weights (this rank's shard)."""
+    """The newest two published versions of one learner's weights (this rank's shard), and `pinned`, which is never
+    dropped: the starting policy, where a loss refers to it."""
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: Learner, *, pinned: int | None = None) -> None:
         self._learner = learner
+        self.pinned = pinned
         self._kept: dict[int, _Snapshot] = {}
 
     @property
@@ -34,12 +36,19 @@ class BehaviourSnapshots:
         """Versions kept, oldest first."""
         return tuple(sorted(self._kept))
 
+    @property
+    def most_copies(self) -> int:
+        """Host copies of the weights at once, at most: those kept, and the live ones while others are restored."""
+        return _MOST_KEPT + 1 + (self.pinned is not None)
+
     def take(self, version: int) -> None:
-        """Copy the live weights as `version`, which must be the newest, and drop all but the newest two."""
+        """Copy the live weights as `version`, which must be the newest, and drop all but the newest two
+        and the pinned one."""
         assert not self._kept or version > max(self._kept), f"version {version} after {self.versions}"
         self._kept[version] = _Snapshot(self._learner.num_steps, self._copy())
-        for old in self.versions[:-MOST_KEPT]:
-            del self._kept[old]
+        for old in self.versions[:-_MOST_KEPT]:
+            if old != self.pinned:
+                del self._kept[old]
 
     def clear(self) -> None:
         """Forget all versions."""

@@ -17,8 +17,10 @@ from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing.strategies import filesystem_async
 
 from t1core.model import optimizer_fixes
+from t1core.rl.hl_gauss import ValueBins
 from t1core.train.behaviour import BehaviourSnapshots
-from t1core.train.checkpoint_directory import EXACT, damage, recovered
+from t1core.train.checkpoint_directory import EXACT, EXPORT, damage, recovered
+from t1core.train.directories import refuse_other_head
 from t1core.train.learner import Learner, Role
 
 SCHEMA_VERSION = 1
@@ -54,10 +56,16 @@ def save(scratch: Path, *, roles: Sequence[Role], present: Present, snapshots: B
 
 
 def load(
-    directory: str | os.PathLike, *, roles: Sequence[Role], present: Present, snapshots: BehaviourSnapshots
+    directory: str | os.PathLike,
+    *,
+    roles: Sequence[Role],
+    present: Present,
+    snapshots: BehaviourSnapshots,
+    value_bins: ValueBins | None,
 ) -> None:
-    """Restore weights, optimisers and snapshots; every rank must call. ValueError where there is no whole checkpoint of
-    ours, or one without a network that is asked for.
+    """Restore weights, optimisers and snapshots; every rank must call. `value_bins`: of the critic that is here. Before
+    anything changes, ValueError where there is no whole checkpoint of ours, or one without a network that is asked for,
+    with another critic's head, or without the policy that `snapshots` pins.
     """
     root = Path(directory)
     if dist.get_rank() == 0:
@@ -79,6 +87,13 @@ def load(
     missing = [role for role in roles if role not in about["num_steps"]]
     if missing:
         raise ValueError(f"{root} holds no {missing[0]}: it was written by a run that has none")
+    if "critic" in roles:
+        refuse_other_head(root / EXPORT / "critic", bins=value_bins, field="load")
+    if snapshots.pinned is not None and snapshots.pinned not in about["behaviour_versions"]:
+        raise ValueError(
+            f"{root} does not hold the starting policy that kl_loss_coef refers to: resume from a run that had it "
+            "on, or start a new one from the checkpoint's hf/actor"
+        )
     snapshots.clear()
     with present("actor") as actor:
         for version, is_live in zip(about["behaviour_versions"], about["behaviour_is_live"], strict=True):

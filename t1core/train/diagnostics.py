@@ -56,6 +56,37 @@ def gap_metrics(trainer_logprobs: torch.Tensor, *, streams: BatchStreams, area: 
     return {f"{area}/{name}": float(value) for name, value in asdict(gap).items()}
 
 
+def gap_parts(
+    behaviour: torch.Tensor,
+    *,
+    streams: BatchStreams,
+    free: torch.Tensor | None,
+    live: torch.Tensor | None,
+    replayed: bool,
+) -> dict[str, float]:
+    """What the log-prob gap is made of, token by token (T1 eqs. 24-25), as far as the parts were scored.
+
+    live - rollout = (live - behaviour)     policy_move, legitimate
+                   + (behaviour - rollout)  with replay: kernel, the residue of two numerical implementations
+    free - rollout = (free - behaviour)     routing: what free routing adds
+                   + (behaviour - rollout)  kernel
+    Without replay routing and kernel come as one part. Token drift is no part of it: the trained ids are the sampled
+    ids, which the audit of every step shows (`tito/drift_frac`).
+    """
+    pairs = {"kernel" if replayed else "routing_and_kernel": (behaviour, streams.rollout_logprobs)}
+    if free is not None:
+        pairs["routing"] = (free, behaviour)
+    if live is not None:
+        pairs["policy_move"] = (live, behaviour)
+        pairs["total"] = (live, streams.rollout_logprobs)
+    metrics = {}
+    for name, (ours, theirs) in pairs.items():
+        gap = logprob_gap(ours, rollout_logprobs=theirs, mask=streams.mask)
+        metrics[f"logprob_gap_part/{name}/mean"] = gap.mean
+        metrics[f"logprob_gap_part/{name}/abs_mean"] = gap.abs_mean
+    return metrics
+
+
 def _quarter_of_row(mask: torch.Tensor, *, rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     """0..3 for each token by its rank among its row's trainable tokens; int64 [T], any where masked."""
     total = mask.long().cumsum(0)

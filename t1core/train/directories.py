@@ -1,25 +1,34 @@
 """Directories of weights: whose they are, and writing one whole or not at all."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import torch.distributed as dist
 
 from t1core.model.checkpoint import HfDirectory
+from t1core.rl.hl_gauss import ValueBins
 from t1core.train.checkpoint_directory import recovered
 
 VALUE_HEAD = "value_head.weight"
+VALUE_BINS_FILE = "value_bins.json"
 
 
 def refuse_shared_directory(
     *, actor: str | os.PathLike | None, critic: str | os.PathLike | None, field: str
 ) -> None:
     """ValueError if actor and critic name one directory, however it is spelt (trailing slash, link, relative
-    path)."""
-    if actor and critic and resolved(actor) == resolved(critic):
+    path, another mount of it)."""
+    if not actor or not critic:
+        return
+    is_one = resolved(actor) == resolved(critic)
+    if not is_one and os.path.exists(actor) and os.path.exists(critic):
+        is_one = os.path.samefile(actor, critic)
+    if is_one:
         raise ValueError(
             f"{field}: actor and critic both use {resolved(actor)}; one would overwrite the other, so give "
             "the critic a directory of its own"
@@ -38,6 +47,42 @@ def holds_value_head(path: str | os.PathLike) -> bool | None:
     if not any(Path(path).glob("*.safetensors")):
         return None
     return VALUE_HEAD in HfDirectory(path)
+
+
+def stored_value_bins(path: str | os.PathLike) -> ValueBins | None:
+    """The bins of a saved critic's HL-Gauss head; None for a scalar head."""
+    file = Path(path) / VALUE_BINS_FILE
+    return ValueBins(**json.loads(file.read_text())) if file.is_file() else None
+
+
+def refuse_other_head(path: str | os.PathLike, *, bins: ValueBins | None, field: str) -> None:
+    """ValueError if the critic saved at `path` has another kind of head, or other bins, than `bins` asks for."""
+    stored = stored_value_bins(path)
+    if stored != bins:
+        raise ValueError(
+            f"{field}={os.fspath(path)!r} has {_head(stored)} and the settings ask for {_head(bins)}: set critic_head "
+            "and its bins to what was saved, or start cold"
+        )
+
+
+def write_value_bins(path: Path, bins: ValueBins | None) -> None:
+    """Say beside a critic's weights what its head's outputs mean; a scalar head leaves no such file."""
+    file = path / VALUE_BINS_FILE
+    if bins is None:
+        file.unlink(missing_ok=True)
+        return
+    partial = path / f".{VALUE_BINS_FILE}.partial"
+    partial.write_text(json.dumps(asdict(bins)))
+    sync(partial)
+    partial.replace(file)
+
+
+def _head(bins: ValueBins | None) -> str:
+    return (
+        "a scalar head"
+        if bins is None
+        else f"an hl_gauss head of {bins.num} bins from {bins.low} to {bins.high}"
+    )
 
 
 @contextmanager

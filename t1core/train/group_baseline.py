@@ -15,16 +15,12 @@ def group_targets(batch: Batch, *, streams: BatchStreams, normalise_std: bool) -
             "the batch does not say which trials are samples of one task, which advantage='grpo' compares: sample "
             "every task several times (rollout.samples_per_task), or use advantage='gae'"
         )
-    device = streams.device
     per_row = group_advantages(
         streams.rewards,
-        trials=_numbered(np.array(batch.rollout_ids), device),
-        groups=_numbered(batch.groups, device),
+        trials=streams.trials,
+        groups=torch.from_numpy(np.unique(batch.groups, return_inverse=True)[1].reshape(-1)).to(
+            streams.device
+        ),
         normalise_std=normalise_std,
     )
     return per_row[streams.rows] * streams.mask
-
-
-def _numbered(labels: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Equal labels to equal numbers from 0 without gaps, int64 [R]."""
-    return torch.from_numpy(np.unique(labels, return_inverse=True)[1].reshape(-1)).to(device)

@@ -14,7 +14,6 @@ import torch
 import torch.distributed as dist
 
 from t1core.model.checksum import weight_checksum
-from t1core.train.behaviour import MOST_KEPT
 from t1core.train.host_memory import OffloadDemand, available_bytes, check_host_memory
 from t1core.train.learner import Learner, Role
 
@@ -46,14 +45,15 @@ def refuse_memory_saver_with_expandable_segments(environment: Mapping[str, str])
             )
 
 
-def refuse_without_room(learners: Mapping[Role, Learner]) -> None:
-    """ValueError with the arithmetic when the ranks of this host cannot have their learners there. Every rank calls."""
+def refuse_without_room(learners: Mapping[Role, Learner], *, num_snapshots: int) -> None:
+    """ValueError with the arithmetic when the ranks of this host cannot have their learners there, beside that many
+    copies of the actor's weights. Every rank calls."""
     hosts: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(hosts, socket.gethostname())
     demand = OffloadDemand(
         learner_bytes={role: state_bytes(learner) for role, learner in learners.items()},
         snapshot_bytes=_weight_bytes(learners["actor"]),
-        num_snapshots=MOST_KEPT + 1,  # the live weights are set aside while a snapshot is restored
+        num_snapshots=num_snapshots,
     )
     check_host_memory(demand, num_ranks=hosts.count(socket.gethostname()), available_bytes=available_bytes())
 
@@ -120,6 +120,8 @@ def _kept(learner: Learner) -> Iterator[torch.Tensor]:
         yield buffer.param_data
         if learner.has_gradients:
             yield buffer.grad_data
+    # Frozen weights are in no buffer; the others are views of one.
+    yield from (weight for _, weight in learner.parameters())
     for param, state in _optimised(learner):
         yield param.data
         # Adam's step counters live on the host already.

@@ -3,12 +3,22 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from t1core.config.off_policy import OffPolicySettings
 from t1core.model.layout import Layout
 from t1core.model.shape import ModelShape
+from t1core.model.weights import matching
 from t1core.rl.aggregate import Aggregation
+from t1core.rl.hl_gauss import ValueBins
 from t1core.train.adam import Adam
-from t1core.train.directories import holds_value_head, refuse_shared_directory, resolved
+from t1core.train.critic_update import ChunkReward, Credit
+from t1core.train.directories import (
+    holds_value_head,
+    refuse_other_head,
+    refuse_shared_directory,
+    resolved,
+)
 from t1core.train.learning_rate import LearningRate
+from t1core.train.surrogate import SurrogateSettings
 
 
 @dataclass(frozen=True)
@@ -37,9 +47,19 @@ class TrainSettings:
     eps_clip: float = 0.2
     eps_clip_high: float | None = None
     dual_clip: float | None = None
+    kl_loss_coef: float = 0.0
+    moe_aux_loss_coeff: float = 0.0
+    off_policy: OffPolicySettings = field(default_factory=OffPolicySettings)
     value_clip: float = 0.2
+    value_bins: ValueBins | None = None
     gamma: float = 1.0
     lambd: float = 1.0
+    critic_lambd: float | None = None
+    lambd_alpha: float | None = None
+    normalize_advantages: bool = False
+    chunk_reward: ChunkReward = "each"
+    actor_frozen: tuple[str, ...] = ()
+    critic_frozen: tuple[str, ...] = ()
     loss_aggregation: Aggregation = "row_mean"
     actor_steps: int = 1
     critic_steps: int = 1
@@ -67,8 +87,8 @@ class TrainSettings:
         for name in ("actor_steps", "critic_steps", "max_tokens_per_gpu"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("gamma", "lambd"):
-            if not 0 <= getattr(self, name) <= 1:
+        for name in ("gamma", "lambd", "critic_lambd"):
+            if getattr(self, name) is not None and not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}={getattr(self, name)} must lie between 0 and 1")
         if self.advantage not in ("gae", "grpo"):
             raise ValueError(f"advantage={self.advantage!r}: choose 'gae' or 'grpo'")
@@ -84,3 +104,36 @@ class TrainSettings:
                 "measure_free_routing has no effect without use_rollout_routing_replay, since routing is "
                 "free already: turn it off"
             )
+        for name in ("kl_loss_coef", "moe_aux_loss_coeff"):
+            if getattr(self, name) and self.use_rollout_routing_replay:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} would pull the actor towards a routing that is not the recorded "
+                    "one: set it to 0, or turn use_rollout_routing_replay off"
+                )
+        matching(self.actor_frozen, shape=self.shape, role="actor")
+        matching(self.critic_frozen, shape=self.shape, role="critic")
+        if self.critic_path is not None:
+            refuse_other_head(self.critic_path, bins=self.value_bins, field="critic_path")
+
+    @property
+    def surrogate(self) -> SurrogateSettings:
+        """What the actor's loss is made of."""
+        return SurrogateSettings(
+            eps_clip=self.eps_clip,
+            eps_clip_high=self.eps_clip_high,
+            dual_clip=self.dual_clip,
+            kl_loss_coef=self.kl_loss_coef,
+            off_policy=self.off_policy,
+        )
+
+    @property
+    def credit(self) -> Credit:
+        """How rewards become returns and advantages."""
+        return Credit(
+            gamma=self.gamma,
+            lambd=self.lambd,
+            critic_lambd=self.lambd if self.critic_lambd is None else self.critic_lambd,
+            lambd_alpha=self.lambd_alpha,
+            chunk_reward=self.chunk_reward,
+            normalize_advantages=self.normalize_advantages,
+        )

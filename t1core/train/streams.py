@@ -7,6 +7,7 @@ weights and diagnostics are computed once, alike on every rank, whatever the lay
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
@@ -41,11 +42,12 @@ class DeviceMicroBatch:
 
 @dataclass(frozen=True)
 class BatchStreams:
-    """mask bool [T]; rows int64 [T]; rewards float32 [R]; rollout_logprobs float32 [T]; on this rank's
-    device."""
+    """mask bool [T]; rows int64 [T]; trials int64 [R], the trial of each row; rewards float32 [R];
+    rollout_logprobs float32 [T]; on this rank's device."""
 
     mask: torch.Tensor
     rows: torch.Tensor
+    trials: torch.Tensor
     rewards: torch.Tensor
     rollout_logprobs: torch.Tensor
     num_rows: int
@@ -115,6 +117,7 @@ def put_batch(
     return BatchStreams(
         mask=torch.tensor(batch.loss_mask, device=device).bool(),
         rows=torch.repeat_interleave(torch.arange(len(batch)), lengths).to(device),
+        trials=torch.from_numpy(trial_of_row(batch)).to(device),
         rewards=torch.tensor(batch.rewards, device=device),
         rollout_logprobs=torch.tensor(batch.rollout_log_probs, device=device),
         num_rows=len(batch),
@@ -123,6 +126,17 @@ def put_batch(
             for micro in own
         ),
     )
+
+
+def trial_of_row(batch: Batch) -> np.ndarray:
+    """int64 [R], counted from 0: the chunks of a trial lie side by side and share its id and reward."""
+    ids = batch.rollout_ids
+    starts = np.array([row == 0 or ids[row] != ids[row - 1] for row in range(len(batch))])
+    trials = np.cumsum(starts) - 1
+    assert starts.sum() == len(set(ids)), "the chunks of a trial must lie side by side in the batch"
+    same = batch.rewards == batch.rewards[starts][trials]
+    assert bool((same | np.isnan(batch.rewards)).all()), "the chunks of a trial carry different rewards"
+    return trials.astype(np.int64)
 
 
 def reduce_over_batch(x: torch.Tensor, *, op: dist.ReduceOp = dist.ReduceOp.SUM) -> torch.Tensor:

@@ -6,9 +6,9 @@
     logp_behaviour  <- the snapshot that sampled, experts as recorded
     actor step      clipped surrogate against logp_behaviour, experts as recorded
 
-The denominator comes from the trainer's own scoring of the behaviour snapshot, not from the engine: what the
-two differ by is measured (`logprob_gap/*`), not trained on. With `offload` only the network that computes is on the
-device; between steps that is the actor.
+The denominator comes from the trainer's own scoring of the behaviour snapshot, not from the engine, unless
+`off_policy` says otherwise: what the two differ by is measured (`logprob_gap/*`, `off_policy/*`), not trained on. With
+`offload` only the network that computes is on the device; between steps that is the actor.
 """
 
 import os
@@ -21,27 +21,28 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from t1core.model import cpu_shim, layout, optimizer_fixes, replay
-from t1core.model.build import build_model
+from t1core.model import replay
 from t1core.model.checksum import weight_checksum
-from t1core.model.convert import export_hf, load_hf
+from t1core.model.convert import export_hf
 from t1core.records.batch import Batch
 from t1core.rl import token_weights
-from t1core.train import actor_update, checkpoint, offload, process_group
+from t1core.train import actor_update, checkpoint, networks, off_policy, offload
 from t1core.train.actor_update import score_batch
 from t1core.train.behaviour import BehaviourSnapshots
 from t1core.train.checkpoint_directory import EXPORT, Content, write_manifest
-from t1core.train.critic_update import update_critic
-from t1core.train.diagnostics import gap_metrics, value_metrics
+from t1core.train.critic_update import CriticUpdate, start_from_returns, update_critic
+from t1core.train.diagnostics import gap_metrics, gap_parts, value_metrics
 from t1core.train.directories import refuse_shared_directory, written_whole
 from t1core.train.free_routing import flip_metrics, flipped_layers, score_freely
 from t1core.train.group_baseline import group_targets
 from t1core.train.learner import Learner, Role
 from t1core.train.result import TrainResult
 from t1core.train.settings import TrainSettings
-from t1core.train.streams import BatchStreams, put_batch
+from t1core.train.streams import BatchStreams
+from t1core.train.surrogate import importance_weights, surrogate
 from t1core.train.weights import save_weights
 
+_STARTING_POLICY = 0
 PER_TOKEN = {
     "gae": ("values", "advantages", "returns", "trainer_logprobs"),
     "grpo": ("advantages", "trainer_logprobs"),
@@ -73,33 +74,21 @@ class Trainer:
         settings = self.settings
         if settings.offload:
             offload.refuse_impossible()
-        cpu_shim.install()
-        optimizer_fixes.apply()
-        if not dist.is_initialized():
-            process_group.join()
-        torch.use_deterministic_algorithms(settings.deterministic)
-        settings.layout.check(settings.shape, world_size=dist.get_world_size())
-        layout.initialize(settings.layout, seed=settings.seed)
-        self.device = (
-            torch.device("cuda", torch.cuda.current_device())
-            if torch.cuda.is_available()
-            else torch.device("cpu")
-        )
+        self.device = networks.join(settings)
         self._away: dict[Role, offload.Away] = {}
-        self.learners: dict[Role, Learner] = {"actor": self._learner("actor", settings.actor_path)}
-        if settings.advantage == "gae":
-            path = settings.critic_path or settings.actor_path
-            self.learners["critic"] = self._learner("critic", path)
+        roles: tuple[Role, ...] = ("actor", "critic") if settings.advantage == "gae" else ("actor",)
+        self.learners: dict[Role, Learner] = {role: networks.build_learner(settings, role) for role in roles}
+        self.snapshots = BehaviourSnapshots(
+            self.actor, pinned=_STARTING_POLICY if settings.kl_loss_coef else None
+        )
         if settings.offload:
-            offload.refuse_without_room(self.learners)
-        self.snapshots = BehaviourSnapshots(self.actor)
-        self.snapshots.take(0)
+            offload.refuse_without_room(self.learners, num_snapshots=self.snapshots.most_copies)
+        self.snapshots.take(_STARTING_POLICY)
         self._take_turn("actor")
 
     def close(self) -> None:
         """Leave the process groups."""
-        layout.destroy()
-        dist.destroy_process_group()
+        networks.leave()
 
     @property
     def actor(self) -> Learner:
@@ -132,21 +121,13 @@ class Trainer:
         weights = token_weights(
             streams.mask,
             rows=streams.rows,
-            num_rows=streams.num_rows,
+            trials=streams.trials,
             aggregation=settings.loss_aggregation,
         )
         if settings.advantage == "gae":
             self._take_turn("critic", watch)
             with watch("critic"):
-                judged = update_critic(
-                    self.critic,
-                    streams=streams,
-                    weights=weights,
-                    gamma=settings.gamma,
-                    lambd=settings.lambd,
-                    value_clip=settings.value_clip,
-                    num_steps=settings.critic_steps,
-                )
+                judged = self._update_critic(streams, weights=weights)
                 metrics |= judged.metrics
                 metrics |= value_metrics(
                     judged.values, returns=judged.target.returns, streams=streams, num_tests=batch.num_tests
@@ -176,19 +157,26 @@ class Trainer:
                     mask=streams.mask,
                     num_layers=settings.shape.num_layers,
                 )
-        for _ in range(settings.actor_steps if update_actor else 0):
+        live = None
+        if update_actor:
             with watch("actor"):
-                metrics |= actor_update.update_actor(
-                    self.actor,
-                    streams=streams,
-                    behaviour_logprobs=behaviour,
+                live, measured = self._update_actor(
+                    streams,
+                    sampler=sampler,
+                    behaviour=behaviour,
                     advantages=per_token["advantages"],
                     weights=weights,
-                    eps_clip=settings.eps_clip,
-                    eps_clip_high=settings.eps_clip_high,
-                    dual_clip=settings.dual_clip,
-                    replayed=replayed,
                 )
+                metrics |= measured
+        else:
+            metrics |= off_policy.weight_metrics(behaviour, streams=streams, settings=settings.surrogate)
+        metrics |= gap_parts(
+            behaviour,
+            streams=streams,
+            free=per_token.get("free_logprobs"),
+            live=live,
+            replayed=replayed,
+        )
         return TrainResult(
             metrics=metrics,
             per_token={name: stream.cpu().numpy() for name, stream in per_token.items()},
@@ -203,7 +191,7 @@ class Trainer:
         if streams.num_loss_tokens == 0:
             return float("nan")
         weights = token_weights(
-            streams.mask, rows=streams.rows, num_rows=streams.num_rows, aggregation="token_mean"
+            streams.mask, rows=streams.rows, trials=streams.trials, aggregation="token_mean"
         )
         return actor_update.update_supervised(self.actor, streams=streams, weights=weights)
 
@@ -262,6 +250,7 @@ class Trainer:
                 shape=self.settings.shape,
                 role=role,
                 tokenizer=self.settings.actor_path if role == "actor" else None,
+                value_bins=self.settings.value_bins,
             )
 
     def save_checkpoint(self, directory: str | os.PathLike, *, content: Content = "exact") -> None:
@@ -282,10 +271,15 @@ class Trainer:
 
         The engines know nothing of it: before anything is sampled, publish the actor under that version (or, where
         `is_published` says that the actor had moved on, under the next), so that the first rollout is the restored
-        weights'.
+        weights'. ValueError where the checkpoint does not fit the settings: another critic head, or no starting policy
+        to stay near.
         """
         checkpoint.load(
-            directory, roles=tuple(self.learners), present=self._present, snapshots=self.snapshots
+            directory,
+            roles=tuple(self.learners),
+            present=self._present,
+            snapshots=self.snapshots,
+            value_bins=self.settings.value_bins,
         )
         return self.version
 
@@ -323,6 +317,86 @@ class Trainer:
         yield self._role(role)
         self._take_turn("actor")
 
+    def _update_critic(self, streams: BatchStreams, *, weights: torch.Tensor) -> CriticUpdate:
+        settings = self.settings
+        if settings.value_bins and not settings.critic_path and self.critic.num_steps == 0:
+            start_from_returns(
+                self.critic,
+                streams=streams,
+                weights=weights,
+                credit=settings.credit,
+                bins=settings.value_bins,
+            )
+        return update_critic(
+            self.critic,
+            streams=streams,
+            weights=weights,
+            credit=settings.credit,
+            value_clip=settings.value_clip,
+            num_steps=settings.critic_steps,
+            bins=settings.value_bins,
+        )
+
+    def _update_actor(
+        self,
+        streams: BatchStreams,
+        *,
+        sampler: int,
+        behaviour: torch.Tensor,
+        advantages: torch.Tensor,
+        weights: torch.Tensor,
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        """The policy updates of one batch: the actor's log-probs before the first, and metrics of the last."""
+        settings, chosen = self.settings.surrogate, self.settings.surrogate.off_policy
+        replayed = self.settings.use_rollout_routing_replay
+        reference = None
+        if settings.kl_loss_coef:
+            with self.snapshots.restored(_STARTING_POLICY):
+                reference = score_batch(self.actor, streams=streams, replayed=replayed)
+        live = behaviour if self.snapshots.is_live(sampler) else None
+        if live is None and (settings.needs_live_logprobs or chosen.ratio_denominator == "current"):
+            live = score_batch(self.actor, streams=streams, replayed=replayed)
+        denominator = behaviour
+        if chosen.ratio_denominator == "current":
+            assert live is not None
+            denominator = live
+        elif chosen.ratio_denominator == "rollout":
+            # What the engine failed to report is counted in logprob_gap/nonfinite, and is the trainer's here.
+            reported = streams.rollout_logprobs
+            denominator = torch.where(reported.isfinite(), reported, behaviour)
+        if chosen.importance != "none":
+            weights = (
+                weights * importance_weights(denominator, streams=streams, chosen=chosen)[chosen.importance]
+            )
+        metrics = off_policy.weight_metrics(denominator, streams=streams, settings=settings)
+        before = None
+        for _ in range(self.settings.actor_steps):
+            if live is None and settings.needs_live_logprobs:
+                live = score_batch(self.actor, streams=streams, replayed=replayed)
+            terms = surrogate(
+                settings,
+                streams=streams,
+                denominator=denominator,
+                advantages=advantages,
+                weights=weights.float(),
+                live=live,
+                reference=reference,
+            )
+            seen, measured = actor_update.update_actor(
+                self.actor,
+                streams=streams,
+                surrogate=terms,
+                replayed=replayed,
+                moe_aux_loss_coeff=self.settings.moe_aux_loss_coeff,
+            )
+            before, live = seen if before is None else before, None
+            metrics |= measured
+        assert before is not None
+        metrics |= off_policy.objective_metrics(
+            before, denominator=denominator, advantages=advantages, streams=streams, settings=settings
+        )
+        return before, metrics
+
     def _sampler(self, batch: Batch, *, expected_version_lag: int) -> int:
         """The one version that sampled every trainable token, which must lag as expected."""
         versions = np.unique(batch.weight_versions[batch.loss_mask.astype(bool)])
@@ -359,32 +433,7 @@ class Trainer:
         )
 
     def _put(self, batch: Batch, *, with_routes: bool) -> BatchStreams:
-        if with_routes and batch.routed_experts is None:
-            raise ValueError(
-                "the batch carries no routes but use_rollout_routing_replay is on: have the engine return "
-                "routed experts, or turn the replay off"
-            )
-        return put_batch(
-            batch,
-            device=self.device,
-            max_tokens=self.settings.max_tokens_per_gpu,
-            row_multiple=self.settings.layout.row_multiple,
-            num_experts=self.settings.shape.num_experts,
-            with_routes=with_routes,
-        )
-
-    def _learner(self, role: Role, path: str) -> Learner:
-        settings = self.settings
-        model = build_model(
-            settings.shape,
-            role=role,
-            layout=settings.layout,
-            dtype=torch.bfloat16 if settings.precision == "bf16" else torch.float32,
-            routing_replay=role == "actor" and settings.use_rollout_routing_replay,
-            recompute=settings.recompute,
-        )
-        load_hf(model, path, settings.shape)
-        return Learner(model, adam=settings.actor if role == "actor" else settings.critic)
+        return networks.put(self.settings, batch, device=self.device, with_routes=with_routes)
 
     def _role(self, role: Role) -> Learner:
         if role not in self.learners:

@@ -10,7 +10,8 @@ from torch import nn
 
 from t1core.model.convert import export_hf
 from t1core.model.shape import ModelShape
-from t1core.train.directories import holds_value_head, resolved, sync
+from t1core.rl.hl_gauss import ValueBins
+from t1core.train.directories import holds_value_head, resolved, sync, write_value_bins
 from t1core.train.learner import Role
 
 FILE = "model.safetensors"
@@ -28,8 +29,10 @@ def save_weights(
     shape: ModelShape,
     role: Role,
     tokenizer: str | os.PathLike | None = None,
+    value_bins: ValueBins | None = None,
 ) -> None:
-    """Write config.json and model.safetensors in the model's precision; a critic's with its value head.
+    """Write config.json and model.safetensors in the model's precision; a critic's with its value head, and what
+    its bins are if it has any.
 
     `tokenizer`: directory whose tokenizer files go along, so that the result is complete where a policy is asked for.
     Every rank must call. Each file appears whole or not at all, and other files of the directory (a
@@ -55,6 +58,8 @@ def save_weights(
                 for path in Path(tokenizer).glob(pattern):
                     shutil.copyfile(path, target / path.name)
                     sync(target / path.name)
+        if role == "critic":
+            write_value_bins(target, value_bins)
         partial = target / f".{FILE}.partial"
         save_file(state, partial, metadata={"format": "pt"})
         sync(partial)

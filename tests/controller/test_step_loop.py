@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from t1core.cluster.crew import CpuSeconds, Publication
 from t1core.config import load_config
 from t1core.controller import Campaign, run_loop
+from t1core.controller.rewarding import source_line, training_rewards
 from t1core.records import (
     Boundary,
     Failure,
@@ -60,7 +62,7 @@ class RecordingCrew:
         sampled_by = set(batch.weight_versions[batch.loss_mask.astype(bool)].tolist())
         self.trained.append((batch.step, sampled_by, self.version, update_actor, expected_version_lag))
         return TrainResult(
-            {"critic/explained_variance": 0.5, "logprob_gap/abs_mean": 0.0},
+            {"critic/explained_variance": 0.5, "logprob_gap/abs_mean": 0.0, "train/skipped": 0.0},
             {name: np.zeros(batch.num_tokens, np.float32) for name in ("values", "advantages", "returns")},
             {"critic": 1.5, "actor": 2.5},
             0.0,
@@ -207,7 +209,7 @@ def test_groups_reach_the_batch_and_their_metrics_are_recorded(tmp_path):
         async def train(self, batch, **options):
             self.groups.append(batch.groups.tolist())
             result = await super().train(batch, **options)
-            return replace(result, metrics={"logprob_gap/abs_mean": 0.0})
+            return replace(result, metrics={"logprob_gap/abs_mean": 0.0, "train/skipped": 0.0})
 
     crew = WithoutCritic()
     crew.groups = []
@@ -226,3 +228,70 @@ def test_groups_reach_the_batch_and_their_metrics_are_recorded(tmp_path):
     assert {path.name for path in (stored.folder("checkpoints") / "final").iterdir()} == {"actor"}
     batch, _ = read_batch(tmp_path / "c" / "r" / "tokens" / "step_0000.safetensors")
     assert batch.groups.tolist() == crew.groups[0]
+
+
+def test_a_group_is_flat_where_the_rewards_that_are_trained_on_are(tmp_path):
+    class OneLong(RecordingCrew):
+        async def launch(self, spec):
+            item = await super().launch(spec)
+            if not spec.trial_id.endswith("-000"):
+                return item
+            return replace(item, trajectory=replace(item.trajectory, turns=item.trajectory.turns * 50))
+
+    stored, _ = run(
+        tmp_path,
+        OneLong(),
+        *("train.advantage=grpo", "train.num_critic_only_steps=0", "rollout.samples_per_task=2"),
+        *("rollout.over_sampling_batch_size=4", "rollout.max_live_trials=4", "reward.shaping=additive"),
+    )
+    assert (stored.metrics("train")["reward/zero_variance_group_frac"] == 0.5).all()
+
+
+def test_a_step_without_a_trainable_token_says_so(tmp_path):
+    class Masked(RecordingCrew):
+        async def train(self, batch, **options):
+            result = await super().train(batch, **options)
+            return TrainResult({"train/skipped": 1.0}, result.per_token, {}, 0.0)
+
+    stored, said = run(tmp_path, Masked())
+    assert [line for line in said if "no optimiser step" in line] == said
+    assert (stored.metrics("train")["train/skipped"] == 1).all()
+
+
+def test_the_shaped_reward_is_trained_on_and_the_plain_one_is_recorded(tmp_path):
+    seen = []
+
+    class Looking(RecordingCrew):
+        async def train(self, batch, **options):
+            seen.append(batch.rewards.tolist())
+            return await super().train(batch, **options)
+
+    stored, _ = run(tmp_path, Looking(), "reward.scale_by_batch_max=true")
+    assert seen == [[1.0] * 4] * 6
+    metrics = stored.metrics("train")
+    assert (metrics["reward/mean"] == 0.05).all() and (metrics["reward/trained_mean"] == 1.0).all()
+    assert (metrics["reward/source_frac/ctrf"] == 1.0).all()
+
+
+def test_the_log_says_where_a_reward_without_a_report_scores_less_than_in_t1():
+    assert source_line([RewardSource.CTRF] * 3) is None
+    line = source_line([RewardSource.CTRF] * 3 + [RewardSource.NO_REPORT])
+    assert "ctrf 3 (75%), no_report 1 (25%)" in line and "scores 0 here, where T1" in line
+    assert "T1" not in source_line([RewardSource.BINARY])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reward"),
+    [
+        (["reward.shaping=none"], 0.05),
+        (["reward.shaping=multiplicative"], 0.05 * 0.75),
+        (["reward.shaping=multiplicative", "reward.discount_per_turn=0.015"], 0.05 * 0.625),
+        (["reward.shaping=multiplicative", "reward.healthy_turns=40"], 0.05 * 0.9),
+        (["reward.shaping=additive"], 0.05 - 0.04),
+        (["reward.shaping=additive", "reward.penalty_tests=0.5"], 0.05 - 0.025),
+    ],
+)
+def test_a_trial_of_fifty_turns_is_worth_what_the_settings_say(overrides, reward):
+    item = _trial(SimpleNamespace(trial_id="t", step=0), version=0)
+    long = replace(item, trajectory=replace(item.trajectory, turns=item.trajectory.turns * 50))
+    assert training_rewards([long], load_config("smoke", overrides).reward) == [pytest.approx(reward)]

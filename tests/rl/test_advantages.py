@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from t1core.rl import gae
+from t1core.rl import gae, length_adaptive_lambda, whiten
 
 NAN = float("nan")
 
@@ -95,3 +95,39 @@ def test_a_batch_without_any_trainable_token_is_all_zero():
     got = _gae([NAN, 1.0], [1.0], [0, 0], [0, 0])
     assert got.advantages.tolist() == [0.0, 0.0]
     assert got.returns.tolist() == [0.0, 0.0]
+
+
+def test_a_lambda_a_row_gives_each_row_what_it_would_get_alone():
+    values, mask, rows = [0.5, 0.4, 0.2, 0.3, 0.1], [1] * 5, [0, 0, 0, 1, 1]
+    both = _gae(
+        values, [1.0, 0.5], mask, rows, gamma=0.9, lambd=torch.tensor([0.8, 0.3], dtype=torch.float64)
+    )
+    first = _gae(values[:3], [1.0], mask[:3], rows[:3], gamma=0.9, lambd=0.8)
+    second = _gae(values[3:], [0.5], mask[3:], [0, 0], gamma=0.9, lambd=0.3)
+    assert torch.equal(both.advantages, torch.cat([first.advantages, second.advantages]))
+    assert torch.equal(both.returns, torch.cat([first.returns, second.returns]))
+
+
+def test_the_length_adaptive_lambda_worked_by_hand():
+    # alpha 0.05: 1 - 1 / (0.05 * 100) = 0.8; 20 tokens: 0; 4 tokens would be negative: 0; none: 0.
+    rows = torch.repeat_interleave(torch.arange(4), torch.tensor([100, 20, 5, 3]))
+    mask = torch.ones(128)
+    mask[[120, 125, 126, 127]] = 0
+    got = length_adaptive_lambda(mask, rows=rows, num_rows=4, alpha=0.05)
+    assert got.tolist() == pytest.approx([0.8, 0.0, 0.0, 0.0])
+
+
+def test_whitened_advantages_have_mean_zero_and_deviation_one_over_loss_tokens_alone():
+    # 1, 2, 3: mean 2, population deviation sqrt(2/3).
+    got = whiten(torch.tensor([1.0, NAN, 2.0, 3.0]), mask=torch.tensor([1, 0, 1, 1]))
+    edge = math.sqrt(1.5)
+    assert got.tolist() == pytest.approx([-edge, 0.0, 0.0, edge], abs=1e-6)
+    assert whiten(torch.full((3,), 0.7), mask=torch.ones(3)).tolist() == [0.0, 0.0, 0.0]
+    assert whiten(torch.tensor([NAN]), mask=torch.zeros(1)).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("tail", [0, 1, 7])
+def test_the_reward_falls_on_the_last_response_token_whether_or_not_a_masked_tail_follows(tail):
+    values = [0.5, 0.4, 0.2] + [NAN] * tail
+    got = _gae(values, [1.0], [1, 1, 1] + [0] * tail, [0] * (3 + tail), gamma=0.9, lambd=0.8)
+    assert got.advantages[:3].tolist() == pytest.approx([0.11632, 0.356, 0.8], abs=1e-6)

@@ -118,7 +118,7 @@ def test_row_mean_weighs_each_row_alike_and_counts_rows_without_tokens_in_the_de
     weights = token_weights(
         torch.tensor([1, 1, 0, 0, 1, 0]),
         rows=torch.tensor([0, 0, 0, 1, 2, 2]),
-        num_rows=3,
+        trials=torch.arange(3),
         aggregation="row_mean",
     )
     assert weights.tolist() == pytest.approx([1 / 6, 1 / 6, 0, 0, 1 / 3, 0])
@@ -128,20 +128,33 @@ def test_token_mean_weighs_each_token_alike():
     weights = token_weights(
         torch.tensor([1, 1, 0, 0, 1, 0]),
         rows=torch.tensor([0, 0, 0, 1, 2, 2]),
-        num_rows=3,
+        trials=torch.arange(3),
         aggregation="token_mean",
     )
     assert weights.tolist() == pytest.approx([1 / 3, 1 / 3, 0, 0, 1 / 3, 0])
 
 
+def test_trial_mean_takes_the_chunks_of_a_trial_together():
+    # Rows 0 and 1 are chunks of one trial with 2 + 1 loss tokens, row 2 a trial of one: 1 / (3 * 2), 1 / (1 * 2).
+    shared = dict(rows=torch.tensor([0, 0, 0, 1, 2, 2]), trials=torch.tensor([0, 0, 1]))
+    mask = torch.tensor([1, 1, 0, 1, 1, 0])
+    by_trial = token_weights(mask, aggregation="trial_mean", **shared)
+    assert by_trial.tolist() == pytest.approx([1 / 6, 1 / 6, 0, 1 / 6, 1 / 2, 0])
+    # With row_mean the split trial weighs twice as much as the whole one.
+    by_row = token_weights(mask, aggregation="row_mean", **shared)
+    assert by_row[:4].sum().item() == pytest.approx(2 / 3) and by_row[4].item() == pytest.approx(1 / 3)
+
+
 def test_an_all_masked_batch_weighs_nothing_rather_than_dividing_by_zero():
     for aggregation in ("row_mean", "token_mean"):
         weights = token_weights(
-            torch.zeros(3), rows=torch.tensor([0, 0, 1]), num_rows=2, aggregation=aggregation
+            torch.zeros(3), rows=torch.tensor([0, 0, 1]), trials=torch.arange(2), aggregation=aggregation
         )
         assert weights.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_an_unknown_aggregation_is_refused_by_name():
     with pytest.raises(ValueError, match="loss_aggregation='mean'"):
-        token_weights(torch.ones(1), rows=torch.zeros(1, dtype=torch.long), num_rows=1, aggregation="mean")
+        token_weights(
+            torch.ones(1), rows=torch.zeros(1, dtype=torch.long), trials=torch.arange(1), aggregation="mean"
+        )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from ppo_scenario import adam, make_batch, pipelined_steps, settings, trainer
 
+from t1core.rl import ValueBins
 from t1core.train.directories import written_whole
 
 
@@ -36,6 +37,36 @@ def test_a_loaded_checkpoint_goes_on_bit_for_bit(actor_path, tmp_path):
         assert a.metrics == pytest.approx(b.metrics, rel=0, abs=0, nan_ok=True)
         for name, stream in b.per_token.items():
             assert np.array_equal(a.per_token[name], stream), name
+
+
+def test_a_checkpoint_that_does_not_fit_the_settings_is_refused_before_anything_changes(actor_path, tmp_path):
+    bins = ValueBins(num=8, low=0.0, high=3.0)
+    with trainer(actor_path, value_bins=bins) as made:
+        _step(made, 0)
+        made.save_checkpoint(tmp_path / "histogram")
+        saved = _state(made)
+    with trainer(actor_path, value_bins=bins) as made:
+        made.load_checkpoint(tmp_path / "histogram")
+        assert _state(made) == saved
+    with trainer(actor_path, value_bins=ValueBins(num=8, low=0.0, high=2.0)) as made:
+        before = _state(made), made.snapshots.versions
+        with pytest.raises(ValueError, match=r"from 0\.0 to 3\.0 and the settings ask for"):
+            made.load_checkpoint(tmp_path / "histogram")
+        assert (_state(made), made.snapshots.versions) == before
+    near_start = dict(kl_loss_coef=0.1, use_rollout_routing_replay=False, value_bins=bins)
+    with trainer(actor_path, **near_start) as made:
+        made.load_checkpoint(tmp_path / "histogram")
+        _step(made, 1)
+        _step(made, 2)
+        made.save_checkpoint(tmp_path / "with_start")
+        assert made.snapshots.versions == (0, 2, 3)
+    with trainer(actor_path, value_bins=bins) as made:
+        made.load_checkpoint(tmp_path / "with_start")
+        made.save_checkpoint(tmp_path / "without_start")
+    with trainer(actor_path, **near_start) as made:
+        made.load_checkpoint(tmp_path / "with_start")
+        with pytest.raises(ValueError, match="does not hold the starting policy"):
+            made.load_checkpoint(tmp_path / "without_start")
 
 
 def test_loading_into_a_trainer_that_has_already_stepped_forgets_those_steps(actor_path, tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from ppo_scenario import make_batch, settings, trainer
 
+from t1core.config.off_policy import OffPolicySettings
 from t1core.metrics import check_names
 
 STEP = dict(update_actor=True, expected_version_lag=0)
@@ -39,6 +40,29 @@ def test_a_step_uses_the_advantages_of_the_groups_and_no_critic(actor_path, tmp_
         assert made.checksum() == saved
     with trainer(actor_path) as made, pytest.raises(ValueError, match="holds no critic"):
         made.load_checkpoint(tmp_path / "checkpoint")
+
+
+def test_corrections_and_the_kl_loss_do_not_need_a_critic(actor_path, tmp_path):
+    fields = dict(
+        advantage="grpo",
+        kl_loss_coef=0.1,
+        use_rollout_routing_replay=False,
+        off_policy=OffPolicySettings(importance="icepop"),
+    )
+    batch = grouped([0, 1, 2, 5, 5, 5], [7, 7, 7, 2, 2, 2])
+    with trainer(actor_path, **fields) as made:
+        made.train_batch(batch, **STEP)
+        for version in (1, 2, 3):
+            made.rotate(version)
+        result = made.train_batch(replace(batch, weight_versions=batch.weight_versions * 0 + 3), **STEP)
+        assert made.snapshots.versions == (0, 2, 3)
+        made.save_checkpoint(tmp_path / "checkpoint")
+    check_names(result.metrics)
+    assert result.metrics["actor/grad_norm"] > 0
+    assert {"off_policy/icepop_drop_frac", "logprob_gap_part/policy_move/mean"} <= set(result.metrics)
+    with trainer(actor_path, **fields) as made:
+        made.load_checkpoint(tmp_path / "checkpoint")
+        assert made.snapshots.versions == (0, 2, 3)
 
 
 def test_groups_that_tell_nothing_leave_a_gradient_of_exactly_nothing(actor_path):

@@ -44,6 +44,17 @@ def test_weights_moments_and_waiting_gradients_leave_and_come_back_to_the_bit(ac
         made.actor.step()
 
 
+def test_frozen_weights_leave_too(actor_path):
+    with trainer(actor_path, critic_frozen=("^model.embed_tokens",)) as made:
+        made.train_batch(make_batch(), **STEP)
+        before = made.checksum("critic")
+        made.offload("critic")
+        weights = [weight.untyped_storage() for _, weight in made.critic.parameters()]
+        assert not any(storage.nbytes() for storage in weights)
+        made.reload("critic")
+        assert made.checksum("critic") == before
+
+
 def test_gradients_that_an_update_has_used_come_back_as_zeros(actor_path):
     with trainer(actor_path) as made:
         made.train_batch(make_batch(), **STEP)

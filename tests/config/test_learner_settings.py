@@ -1,0 +1,68 @@
+"""Settings of the learner that would be silently wrong are refused by name, with the way out."""
+
+import os
+
+import pytest
+
+from t1core.config import load_config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["train.off_policy.ratio_denominator=current"], "identically one"),
+        (
+            ["train.off_policy.ratio_denominator=current", "train.off_policy.importance=tis"],
+            "identically one",
+        ),
+        (["train.off_policy.ratio_denominator=current", "train.actor_steps=2"], "identically one"),
+        (
+            ["train.off_policy.ratio_denominator=rollout", "train.off_policy.importance=icepop"],
+            "they are the same",
+        ),
+        (["train.off_policy.trust_region=sat_square"], "ratio_denominator='rollout'"),
+        (
+            [
+                "train.off_policy.trust_region=sat_square",
+                "train.off_policy.ratio_denominator=rollout",
+                "train.off_policy.policy_loss=ipo",
+            ],
+            "has none",
+        ),
+        (["train.off_policy.mis_low=3.0"], "the band is empty"),
+        (["train.kl_loss_coef=0.1"], "turn the replay off"),
+        (["train.moe_aux_loss_coeff=0.1"], "turn the replay off"),
+        (["train.dual_clip=1.0"], "dual_clip"),
+        (["train.dual_clip=3.0", "train.off_policy.policy_loss=dppo_tv"], "masks and does not clip"),
+        (["train.value_bins=31"], "no effect on a scalar head"),
+        (["train.critic_head=hl_gauss", "train.value_min=4.0"], "below value_max"),
+        (['train.critic_frozen=["("]'], "no regular expression"),
+        (["reward.kind=binary", "reward.shaping=additive"], "does not count them"),
+        (["reward.penalty_tests=1.0"], "penalty_tests"),
+    ],
+)
+def test_a_combination_that_cannot_be_meant_is_refused(overrides, told):
+    with pytest.raises(ValueError, match=told):
+        load_config("smoke", overrides)
+
+
+def test_decoupled_ppo_with_several_updates_is_what_the_current_actor_is_for():
+    config = load_config(
+        "smoke",
+        [
+            "train.off_policy.ratio_denominator=current",
+            "train.off_policy.importance=decoupled",
+            "train.actor_steps=2",
+        ],
+    )
+    assert config.train.off_policy.ratio_denominator == "current"
+
+
+@pytest.mark.parametrize("spelling", ["{}/", "{}/.", "{}/../actor", "link"])
+def test_a_critic_in_the_actors_directory_is_refused_however_it_is_spelt(tmp_path, spelling):
+    actor = tmp_path / "actor"
+    actor.mkdir()
+    os.symlink(actor, tmp_path / "link")
+    critic = str(tmp_path / "link") if spelling == "link" else spelling.format(actor)
+    with pytest.raises(ValueError, match="by another spelling"):
+        load_config("smoke", [f"model.actor_path={actor}", f"model.critic_path={critic}"])
