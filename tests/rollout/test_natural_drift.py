@@ -13,31 +13,59 @@ import pytest
 from t1core.agent.prompt import WORDINGS
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.demonstrations import demonstration_texts
-from t1core.records import ModelCall, PrefixRelation, RowStatus
+from t1core.records import Generation, ModelCall, PrefixRelation, RowStatus, SamplingParams
 from t1core.rollout.chat import ChatFormat, ChatServer, SessionSettings, serving
 from t1core.tito import assemble, audit
 from tests.rollout import real_models
 
-NUM_CONVERSATIONS, NUM_TURNS, NUM_SAMPLED = 12, 2, 24
-QUESTIONS = (
-    "Write a bash command that counts the number of lines in data.txt.",
-    "It printed: 12 data.txt. Now write one that prints only the 3 longest lines.",
-)
+NUM_SAMPLES, NUM_TOKENS = 32, 40
+QUESTION = {"role": "user", "content": "Write a bash command that counts the number of lines in data.txt."}
+NEXT = {"role": "user", "content": "It printed: 12 data.txt"}
 
 
-async def _converse(address: str, name: str) -> tuple[list[list[int]], dict]:
-    messages: list[dict] = []
-    sampled = []
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http:
-        for question in QUESTIONS[:NUM_TURNS]:
-            messages.append({"role": "user", "content": question})
-            body = {"messages": messages, "return_token_ids": True}
-            async with http.post(f"{address}/sessions/{name}/v1/chat/completions", json=body) as reply:
-                (choice,) = (await reply.json())["choices"]
-            messages.append(choice["message"])
-            sampled.append(choice["token_ids"])
-        async with http.post(f"{address}/sessions/{name}/end", json={"reward": 0}) as reply:
-            return sampled, await reply.json()
+async def _sample(engine, prompt: np.ndarray, stop_token_ids: tuple[int, ...]) -> list[Generation]:
+    sampling = SamplingParams(max_new_tokens=NUM_TOKENS, stop_token_ids=stop_token_ids)
+    return await asyncio.gather(
+        *(
+            engine.generate(
+                prompt, sampling=sampling, request_id=str(i), session_id=None, routed_experts_start=0
+            )
+            for i in range(NUM_SAMPLES)
+        )
+    )
+
+
+class _Replay:
+    """Says again what was sampled, whatever the prompt: so both histories see the same answers."""
+
+    def __init__(self, answers: dict[str, Generation]) -> None:
+        self._answers = answers
+
+    async def generate(self, input_ids, *, session_id, **request):
+        return self._answers[session_id]
+
+    async def release_session(self, session_id):
+        pass
+
+
+async def _boundaries(chat: ChatFormat, made: list[Generation], *, history: str) -> Counter[str]:
+    """Each sampled answer, given back as its text and followed by another message: how the turns join."""
+    relations: Counter[str] = Counter()
+    answers = {str(i): one for i, one in enumerate(made)}
+    settings = SessionSettings("smollm2", context_tokens=1024, max_new_tokens=NUM_TOKENS, history=history)
+    server = ChatServer(_Replay(answers), chat=chat, settings=settings)
+    async with serving(server) as address, aiohttp.ClientSession() as http:
+        for name in answers:
+            path, messages = f"{address}/sessions/{name}", [QUESTION]
+            for following in (NEXT, None):
+                async with http.post(f"{path}/v1/chat/completions", json={"messages": messages}) as reply:
+                    (choice,) = (await reply.json())["choices"]
+                messages = [*messages, choice["message"], following]
+            async with http.post(f"{path}/end", json={"reward": 0}) as reply:
+                ended = await reply.json()
+            assert ended["num_delivered"] == ended["num_sampled"] == 2 * len(answers[name].output_ids)
+            relations.update(ended["relations"])
+    return relations
 
 
 @pytest.mark.slow
@@ -47,36 +75,23 @@ def test_smollm2_samples_that_do_not_survive_decoding_are_strict_when_ids_are_ke
     torch.set_num_threads(1)
     gguf = real_models.smollm2_gguf()
     tokenizer, model = real_models.smollm2_tokenizer(gguf), real_models.smollm2_model(gguf)
-    chat = ChatFormat(tokenizer, template=gguf.fields["tokenizer.chat_template"])
     assert tokenizer.encode("a\n\n2.").tokens == ["a", "ĊĊ", "2", "."]
-
-    async def run(history):
-        engine = real_models.BatchingEngine(
-            model, num_together=NUM_CONVERSATIONS, stop_token_ids=chat.stop_token_ids, seed=1
-        )
-        settings = SessionSettings(
-            "smollm2", context_tokens=1024, max_new_tokens=NUM_SAMPLED, history=history
-        )
-        async with serving(ChatServer(engine, chat=chat, settings=settings)) as address:
-            return await asyncio.gather(*(_converse(address, f"s{i}") for i in range(NUM_CONVERSATIONS)))
-
-    for history in ("tokens", "rendered"):
-        relations, survived, total = Counter(), 0, 0
-        for sampled, ended in asyncio.run(run(history)):
-            relations.update(ended["relations"])
-            assert ended["num_delivered"] == ended["num_sampled"] == sum(map(len, sampled))
-            for ids in sampled:
-                text = chat.text_of(ids)
-                survived += tokenizer.encode(text, add_special_tokens=False).ids == ids
-                total += 1
-        print(
-            f"{history}: {total - survived} of {total} samples do not survive; boundaries {dict(relations)}"
-        )
-        assert total == NUM_CONVERSATIONS * NUM_TURNS and survived < total
-        if history == "tokens":
-            assert relations == {PrefixRelation.STRICT: NUM_CONVERSATIONS * (NUM_TURNS - 1)}
-        else:
-            assert relations[PrefixRelation.STRICT] < NUM_CONVERSATIONS * (NUM_TURNS - 1)
+    chat = ChatFormat(tokenizer, template=gguf.fields["tokenizer.chat_template"])
+    engine = real_models.BatchingEngine(
+        model, num_together=NUM_SAMPLES, stop_token_ids=chat.stop_token_ids, seed=1
+    )
+    made = asyncio.run(_sample(engine, chat.render([QUESTION]).ids, chat.stop_token_ids))
+    texts = [chat.text_of(one.output_ids) for one in made]
+    print("\n", texts[0])
+    drifted = sum(
+        tokenizer.encode(text, add_special_tokens=False).ids != one.output_ids.tolist()
+        for text, one in zip(texts, made, strict=True)
+    )
+    kept, rendered = (asyncio.run(_boundaries(chat, made, history=h)) for h in ("tokens", "rendered"))
+    print(f"{drifted} of {NUM_SAMPLES} samples do not survive; kept {dict(kept)}, rendered {dict(rendered)}")
+    assert kept == {"strict": NUM_SAMPLES}
+    assert 0 < drifted < NUM_SAMPLES
+    assert rendered.total() == NUM_SAMPLES and 0 < rendered["strict"] < NUM_SAMPLES
 
 
 @pytest.mark.slow
