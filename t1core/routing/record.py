@@ -46,7 +46,9 @@ def validate(routes: np.ndarray, *, num_tokens: int, num_experts: int) -> None:
         raise ValueError(f"all {len(routes)} routing rows are zero; the engine recorded nothing")
     flat = np.ascontiguousarray(routes).reshape(-1)
     rises = flat[1:] > flat[:-1]
-    rises[routes.shape[-1] - 1 :: routes.shape[-1]] = True  # from one choice's last id to the next one's first
+    rises[routes.shape[-1] - 1 :: routes.shape[-1]] = (
+        True  # from one choice's last id to the next one's first
+    )
     if not rises.all():
         row = int(np.argmin(rises)) // (routes.shape[1] * routes.shape[2])
         raise ValueError(f"routing row {row} is not strictly ascending within k; sort it with canonical()")
