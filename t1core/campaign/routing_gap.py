@@ -34,10 +34,10 @@ class GapPlan:
     """What is measured, beside the policy itself.
 
     depths, dense_depths: layers of the models trained for it, with 8 experts of which 2 are chosen, and dense (both of
-    two experts always: the same arithmetic without a choice). hidden_size, supervised_*: their width and their
-    supervised start, of which the first half copies word lists as the policy's own does. long, short: (prompt tokens at
-    most, new tokens) of the rows. actor_lr: rate of the one PPO step that makes weights stale; its rewards are drawn at
-    random.
+    two experts always: the same arithmetic without a choice). hidden_size, supervised_steps, supervised_tokens: their
+    width and their supervised start, of which the first half copies word lists as the policy's own does. long, short:
+    (prompt tokens at most, new tokens) of the rows. actor_lr: rate of the one PPO step that makes weights stale; its
+    rewards are drawn at random.
     """
 
     depths: tuple[int, ...] = (4, 8, 12)
