@@ -170,7 +170,8 @@ class _Loop:
             response = self._read(text, was_cut=call.finish_reason == "length")
             seen = await self._act(response, was_cut=call.finish_reason == "length")
             is_confirmed = response.task_complete and claimed
-            claimed = response.task_complete
+            if not response.errors:  # Terminus-2 remembers a claim over an answer that it could not read
+                claimed = response.task_complete
             is_last = is_confirmed or number == self._limits.max_turns
             self._note(call, text, response, seen, (began_s, generated_s), is_last=is_last)
             if is_confirmed:

@@ -178,6 +178,7 @@ JSON_SCRIPT = [
     (answer(task_complete=True), "stop"),
     (answer(("ls\n", WAIT)), "stop"),
     (answer(("pwd\n", WAIT), task_complete=True), "stop"),
+    ("I am done.", "stop"),
     (answer(task_complete=True), "stop"),
 ]
 XML_SCRIPT = [
