@@ -173,7 +173,7 @@ JSON_SCRIPT = [
     (answer(("clear\n", WAIT)), "stop"),
     (answer(("cd /tmp && printf 'no end of line'\n", WAIT)), "stop"),
     ('{"analysis": "cut', "length"),
-    (answer(("python3 -q\n", WAIT)), "stop"),
+    (answer(("cat\n", WAIT)), "stop"),
     (answer(("6 * 7\n", WAIT), ("C-d", WAIT)), "stop"),
     (answer(task_complete=True), "stop"),
     (answer(("ls\n", WAIT)), "stop"),
