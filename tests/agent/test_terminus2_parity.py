@@ -176,7 +176,7 @@ JSON_SCRIPT = [
     (answer(("cat\n", WAIT)), "stop"),
     (answer(("6 * 7\n", WAIT), ("C-d", WAIT)), "stop"),
     (answer(task_complete=True), "stop"),
-    (answer(("ls\n", WAIT)), "stop"),
+    (answer(("ls /app\n", WAIT)), "stop"),  # Harbor's tmux keeps its socket in /tmp
     (answer(("pwd\n", WAIT), task_complete=True), "stop"),
     ("I am done.", "stop"),
     (answer(task_complete=True), "stop"),
