@@ -167,10 +167,11 @@ class _Loop:
             call = await self._call(prompt, max_new_tokens=self._limits.max_new_tokens)
             generated_s = self._now()
             text = self._tokenizer.decode(call.completion_token_ids)
-            response = self._read(text, was_cut=call.finish_reason == "length")
-            seen = await self._act(response, was_cut=call.finish_reason == "length")
+            response, told = self._read(text, was_cut=call.finish_reason == "length")
+            seen = await self._act(response, told=told)
             is_confirmed = response.task_complete and claimed
-            claimed = response.task_complete
+            if not response.errors:  # Terminus-2 remembers a claim over an answer that it could not read
+                claimed = response.task_complete
             is_last = is_confirmed or number == self._limits.max_turns
             self._note(call, text, response, seen, (began_s, generated_s), is_last=is_last)
             if is_confirmed:
@@ -284,15 +285,17 @@ class _Loop:
         record.calls.append(call)
         return call
 
-    def _cut(self) -> str | None:
-        return self._wording.explain_length(max_new_tokens=self._limits.max_new_tokens)
+    def _read(self, text: str, *, was_cut: bool) -> tuple[Response, str | None]:
+        """The answer, and what the model is told of it instead of the terminal where it was cut off and is void."""
+        response = self._protocol.parse(text)
+        if not was_cut:
+            return response, None
+        told = self._wording.explain_length(
+            max_new_tokens=self._limits.max_new_tokens, warnings=response.warnings
+        )
+        return (response, None) if told is None else (Response(errors=(told,)), told)
 
-    def _read(self, text: str, *, was_cut: bool) -> Response:
-        if was_cut and (told := self._cut()) is not None:
-            return Response(errors=(told,))
-        return self._protocol.parse(text)
-
-    async def _act(self, response: Response, *, was_cut: bool) -> _Seen:
+    async def _act(self, response: Response, *, told: str | None) -> _Seen:
         """Type the commands, waiting at most `max_wait_s` over all of them; what is left after that is typed ahead."""
         began = time.monotonic()
         deadline = began + self._limits.max_wait_s
@@ -304,9 +307,7 @@ class _Loop:
             )
         if response.errors:
             screen = ""
-            reply = (self._cut() if was_cut else None) or self._wording.explain_errors(
-                response.errors, response.warnings
-            )
+            reply = told or self._wording.explain_errors(response.errors, response.warnings)
         else:
             screen = self._limited(await self._observer.look())
             reply = (

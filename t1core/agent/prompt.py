@@ -68,7 +68,7 @@ class Wording(Protocol):
         """After an answer that was used: the observation, and what was odd where this wording speaks of it."""
         ...
 
-    def explain_length(self, *, max_new_tokens: int) -> str | None:
+    def explain_length(self, *, max_new_tokens: int, warnings: tuple[str, ...]) -> str | None:
         """After an answer that was cut at `max_new_tokens`; None: it is read like any other."""
         ...
 
@@ -113,7 +113,7 @@ class OwnWording:
         """The observation after an answer that was used and yet odd. These wordings leave warnings out."""
         return observation
 
-    def explain_length(self, *, max_new_tokens: int) -> str | None:
+    def explain_length(self, *, max_new_tokens: int, warnings: tuple[str, ...]) -> str | None:
         """These wordings say nothing of it: what was cut fails to parse, or stands."""
         return None
 

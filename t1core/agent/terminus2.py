@@ -143,6 +143,7 @@ class Terminus2Wording:
     warned: CodeType
     too_long: CodeType
     too_long_limit: CodeType
+    too_long_warned: CodeType
 
     def first_prompt(self, instruction: str, screen: str) -> str:
         return self.first.format(instruction=instruction, terminal_state=screen)
@@ -161,9 +162,13 @@ class Terminus2Wording:
         names = {"feedback": self._feedback((), warnings), "terminal_output": observation, "self": self.agent}
         return eval(self.warned, names)
 
-    def explain_length(self, *, max_new_tokens: int) -> str:
+    def explain_length(self, *, max_new_tokens: int, warnings: tuple[str, ...]) -> str:
         limit = eval(self.too_long_limit, {"output_limit": max_new_tokens})
-        return eval(self.too_long, {"limit_str": limit})
+        told = eval(self.too_long, {"limit_str": limit})
+        return told + "".join(
+            eval(self.too_long_warned, {"parse_result": SimpleNamespace(warning=warning)})
+            for warning in warnings
+        )
 
     def limit_output(self, text: str, *, limit_bytes: int) -> str:
         return self.limit(self.agent, text, limit_bytes)
@@ -211,4 +216,5 @@ def terminus2_wording(protocol: str) -> Terminus2Wording:
         warned=source.sentence("_run_agent_loop", "observation", "feedback", "terminal_output"),
         too_long=source.sentence("_query_llm", "error_msg", "limit_str"),
         too_long_limit=source.sentence("_query_llm", "limit_str", "output_limit"),
+        too_long_warned=source.sentence("_query_llm", "warnings_text", "parse_result"),
     )

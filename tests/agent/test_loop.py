@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from scripted import ScriptedModel, ScriptedTerminal, act, run_scripted
 
 from t1core.agent.context import AgentLimits
 from t1core.agent.loop import AgentRecord, GenerationStalled, run_agent
@@ -111,3 +112,15 @@ def test_the_wait_is_capped_for_the_whole_batch_of_commands(tokenizer):
     assert time.monotonic() - began < 1.5 and record.stop_reason is StopReason.MAX_TURNS
     assert len(terminal.waits) == 5, "every command is still typed"
     assert terminal.waits[0] == 0.4 and terminal.waits[1] < 0.21 and max(terminal.waits[2:]) < 0.05
+
+
+def test_completion_is_claimed_twice_in_a_row_and_an_unreadable_answer_between_is_no_retraction(tokenizer):
+    claim, retract, noise = act("", done=True), act("ls"), ("no answer", "stop")
+    for texts, stop, turns in (
+        ([claim, claim], StopReason.COMPLETED, 2),
+        ([claim, retract, claim, claim], StopReason.COMPLETED, 4),
+        ([claim, noise, claim], StopReason.COMPLETED, 3),
+        ([claim, retract, claim], StopReason.MAX_TURNS, 3),
+    ):
+        record = run_scripted(ScriptedModel(tokenizer, *texts), ScriptedTerminal("$"), max_turns=len(texts))
+        assert (record.stop_reason, len(record.turns)) == (stop, turns)

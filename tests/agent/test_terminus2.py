@@ -21,6 +21,8 @@ class Terminus2:
         return output if len(output) <= max_bytes else f"{output[:max_bytes]}~"
 
     async def _query_llm(self):
+        warnings_text = ""
+        warnings_text = f"; {parse_result.warning}"
         limit_str = f"{output_limit} pieces"
         limit_str = "no end"
         error_msg = (
@@ -81,7 +83,8 @@ def test_every_word_comes_from_the_package(package):
     assert wording.explain_errors(("e",)) == "bad: E e, give object"
     assert wording.mention_warnings(("w",), "s", limit_bytes=9) == "odd: W w / s"
     assert wording.mention_warnings((), "s", limit_bytes=9) == "s"
-    assert wording.explain_length(max_new_tokens=7) == "nothing done: over 7 pieces"
+    assert wording.explain_length(max_new_tokens=7, warnings=()) == "nothing done: over 7 pieces"
+    assert wording.explain_length(max_new_tokens=7, warnings=("w",)) == "nothing done: over 7 pieces; w"
 
 
 def test_a_long_observation_is_limited_a_second_time_as_there(package):

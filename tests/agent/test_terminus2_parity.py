@@ -173,11 +173,12 @@ JSON_SCRIPT = [
     (answer(("clear\n", WAIT)), "stop"),
     (answer(("cd /tmp && printf 'no end of line'\n", WAIT)), "stop"),
     ('{"analysis": "cut', "length"),
-    (answer(("python3 -q\n", WAIT)), "stop"),
+    (answer(("cat\n", WAIT)), "stop"),
     (answer(("6 * 7\n", WAIT), ("C-d", WAIT)), "stop"),
     (answer(task_complete=True), "stop"),
-    (answer(("ls\n", WAIT)), "stop"),
+    (answer(("ls /app\n", WAIT)), "stop"),  # Harbor's tmux keeps its socket in /tmp
     (answer(("pwd\n", WAIT), task_complete=True), "stop"),
+    ("I am done.", "stop"),
     (answer(task_complete=True), "stop"),
 ]
 XML_SCRIPT = [

@@ -1,15 +1,9 @@
 """A summarised trial on a real engine: routes, ids and versions of both its streams go into training rows."""
 
 import asyncio
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "agent"))
-
-from scripted import ScriptedTerminal
 
 from t1core.agent.context import AgentLimits, SummaryBudget
 from t1core.agent.loop import AgentRecord, run_agent
@@ -22,6 +16,7 @@ from t1core.records import PrefixRelation, RowStatus, SamplingParams
 from t1core.rollout.embedded import EmbeddedEngine
 from t1core.routing import validate
 from t1core.tito import assemble, audit
+from tests.agent.scripted import ScriptedTerminal
 
 
 @pytest.fixture(scope="module")
