@@ -136,7 +136,8 @@ class RunningCampaign:
             if command and (
                 command[0].startswith("ray::") or Path(command[0]).name in ("raylet", "gcs_server")
             ):
-                self.environments.setdefault(Path(command[0]).name, process.environ())
+                # An actor at work is named ray::Class.method.
+                self.environments.setdefault(Path(command[0]).name.split(".")[0], process.environ())
         except psutil.Error:
             pass
 

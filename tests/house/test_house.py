@@ -49,6 +49,23 @@ def test_every_module_opens_by_saying_what_it_is():
     assert silent == []
 
 
+def test_nothing_is_fetched_from_a_hub():
+    fetching = re.compile(r"snapshot_download|hf_hub_download|load_dataset|cached_download")
+    assert [path.relative_to(ROOT) for path in SOURCES if fetching.search(path.read_text())] == []
+    careless = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "attr", "") == "from_pretrained"
+        and not any(
+            word.arg == "local_files_only" and getattr(word.value, "value", None) is True
+            for word in node.keywords
+        )
+    ]
+    assert careless == [], "from_pretrained without local_files_only=True"
+
+
 def test_no_module_hides_behind_a_name_that_says_nothing():
     empty_words = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
     assert [path for path in SOURCES if path.stem in empty_words or path.parent.name in empty_words] == []
