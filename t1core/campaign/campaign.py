@@ -6,7 +6,6 @@ readable.
 
 import asyncio
 import contextlib
-import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.asset import Assets
 from t1core.campaign.preflight import check_budgets, check_machine, check_plan
+from t1core.campaign.run_name import new_run_name
 from t1core.cluster import PartLost, guarded, start_crew
 from t1core.config import CampaignConfig
 from t1core.controller import Campaign, run_loop
@@ -27,11 +27,6 @@ from t1core.tasks.pool import Pool
 Say = Callable[[str], None]
 # Readers on other hosts take a run for dead after two minutes without a beat.
 _BEAT_S = 15.0
-
-
-def new_run_name(config: CampaignConfig) -> str:
-    """A name that sorts by time and tells the seed."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-seed{config.seed}-{os.getpid()}"
 
 
 def run_campaign(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from t1core.campaign.campaign import new_run_name
+from t1core.campaign.run_name import new_run_name
 from t1core.config import CampaignConfig, load_config
 from t1core.store import Run, is_process, process_started, write_json
 

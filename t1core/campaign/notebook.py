@@ -183,7 +183,8 @@ def _execute(notebook: Path, output: Path, values: Mapping[str, Any]) -> tuple[i
     from traitlets.config import Config
 
     # papermill guesses at the parameters too and warns of types it can't read; ours are checked already.
-    logging.getLogger("papermill.translators").setLevel(logging.ERROR)
+    for name in ("papermill", "papermill.translators"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     with _own_kernel():
         try:
             papermill.execute_notebook(

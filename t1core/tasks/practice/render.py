@@ -72,7 +72,7 @@ space = "{space}"
 generator_version = {GENERATOR_VERSION}
 
 [agent]
-timeout_sec = 120.0
+timeout_sec = 60.0
 network_mode = "no-network"
 
 [verifier]
