@@ -22,7 +22,9 @@ class Check:
     evidence: str
 
 
-def check_run(metrics: pd.DataFrame, *, trials: pd.DataFrame, num_critic_only_steps: int) -> list[Check]:
+def check_run(
+    metrics: pd.DataFrame, *, trials: pd.DataFrame, num_critic_only_steps: int, has_critic: bool = True
+) -> list[Check]:
     """The checks of one run. `metrics` is the wide training frame, `trials` every stored trial."""
     trained = metrics[metrics["train/tokens"].notna()] if "train/tokens" in metrics else metrics.iloc[:0]
     checks = [Check("the run trained", len(trained) > 0, f"{len(trained)} steps trained")]
@@ -41,24 +43,32 @@ def check_run(metrics: pd.DataFrame, *, trials: pd.DataFrame, num_critic_only_st
         _routing_rows(trained),
         _staleness(stepped, num_critic_only_steps),
         _accounting(trained, trials),
-        _explained_variance(stepped),
+        *([_explained_variance(stepped)] if has_critic else []),
     ]
 
 
-def check_learning(metrics: pd.DataFrame, *, trials: pd.DataFrame) -> list[Check]:
+def check_learning(metrics: pd.DataFrame, *, trials: pd.DataFrame, has_critic: bool = True) -> list[Check]:
     """What a run that learns shows; a sound run may fail these. EV is of the last quarter of steps."""
     gain = quarter_gain(trials).gain
-    variance = explained_variance(metrics, trials=trials)
+    claim = "reward of the last quarter of steps is above the first, interval above zero"
+    checks = [Check(claim, gain.low > 0, str(gain))]
+    if has_critic:
+        checks += _critic_checks(explained_variance(metrics, trials=trials))
+    held_out = heldout_gain(trials).set_index("split")
+    if "heldout" in held_out.index:
+        row = held_out.loc["heldout"]
+        evidence = f"{row['solved_before']:.1%} to {row['solved_after']:.1%} of {row['tasks']:.0f} tasks"
+        checks.append(
+            Check("held-out tasks are solved more often, by 10 points", row["solved_gain"] >= 0.1, evidence)
+        )
+    return checks
+
+
+def _critic_checks(variance: pd.DataFrame) -> list[Check]:
     last = variance.tail(max(1, len(variance) // 4))
     critic, baseline = last["critic"].mean(), last["num_tests_baseline"].mean()
     lowest = variance["critic"].min()
-    held_out = heldout_gain(trials).set_index("split")
-    checks = [
-        Check(
-            "reward of the last quarter of steps is above the first, interval above zero",
-            gain.low > 0,
-            str(gain),
-        ),
+    return [
         Check("explained variance ends above 0.3", critic > 0.3, f"{critic:.2f}"),
         Check(
             "and above a predictor that knows only the number of tests",
@@ -67,13 +77,6 @@ def check_learning(metrics: pd.DataFrame, *, trials: pd.DataFrame) -> list[Check
         ),
         Check("and is never below -1", lowest >= -1, f"lowest {lowest:.2f}"),
     ]
-    if "heldout" in held_out.index:
-        row = held_out.loc["heldout"]
-        evidence = f"{row['solved_before']:.1%} to {row['solved_after']:.1%} of {row['tasks']:.0f} tasks"
-        checks.append(
-            Check("held-out tasks are solved more often, by 10 points", row["solved_gain"] >= 0.1, evidence)
-        )
-    return checks
 
 
 def say(checks: Sequence[Check], *, yes: str = "yes", no: str = "no") -> None:

@@ -28,7 +28,7 @@ def figure_explained_variance(frame: pd.DataFrame) -> Picture:
     figure, axes = picture()
     known = frame.dropna(subset=["critic"])
     if known.empty:
-        nothing_to_show(axes, "explained variance is undefined so far: returns did not vary")
+        nothing_to_show(axes, "no explained variance: there is no critic, or returns did not vary")
         return figure
     below = int((known["critic"] < _FLOOR).sum())
     label = "measured: critic" + (

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from t1core.analysis import assert_holds, check_run
+from t1core.analysis import assert_holds, check_learning, check_run
 from tests.analysis.frames_by_hand import metrics_frame, trials_of
 
 
@@ -91,3 +91,13 @@ def test_a_broken_check_raises_with_its_evidence():
     )
     with pytest.raises(AssertionError, match="routing/missing is not 0 in 1 of 4 steps: 1"):
         assert_holds(checks)
+
+
+def test_a_run_without_a_critic_is_held_to_the_rest_and_one_with_it_to_all():
+    metrics = metrics_frame().drop(columns="critic/explained_variance")
+    assert _broken(metrics) == ["explained variance is finite wherever returns vary"]
+    without = check_run(metrics, trials=trials_of(), num_critic_only_steps=0, has_critic=False)
+    assert [check.claim for check in without if not check.holds] == []
+    learning = [check.claim for check in check_learning(metrics, trials=trials_of(), has_critic=False)]
+    assert len(learning) == len(check_learning(metrics_frame(), trials=trials_of())) - 3
+    assert not any("explained variance" in claim for claim in learning)
