@@ -57,7 +57,9 @@ def test_a_campaign_on_a_full_disk_ends_as_failed_and_its_records_stay_readable(
     ]  # fmt: skip
     words = " ".join(f"--set '{setting}'" for setting in settings)
     # The checks need boxes, which an inner user namespace may not give; the disk is what is under test.
-    code = "from t1core.campaign import preflight\npreflight.check_machine = lambda config: None\n" + _CAMPAIGN
+    code = (
+        "from t1core.campaign import preflight\npreflight.check_machine = lambda config: None\n" + _CAMPAIGN
+    )
     script = (
         f'mount -t tmpfs -o size=1500k t1 {disk} && {sys.executable} -c "$1" {disk} {words}; code=$?; '
         f"rm -f {disk}/smoke/full/filler; cp -r {disk}/smoke/full {kept}/; exit $code"
