@@ -30,7 +30,7 @@ def test_it_executes_on_a_stored_run_and_shows_figures_tables_and_trials(tmp_pat
     unused = 4 * len(os.sched_getaffinity(0)) - 5.1
     parts = {"generate": 1.0, "box": 0.5, "grade": 2.0, "train": 1.5, "driver": 0.1, "unused": unused}
     assert {part: float(seconds) for part, seconds in budget.items()} == pytest.approx(parts)
-    assert "16 launched = 8 accepted, 0 surplus, 0 quarantined, 4 cut, 4 failed; all stored" in page
+    assert "16 launched = 8 accepted, 0 surplus, 0 quarantined, 0 empty, 4 cut, 4 failed; all stored" in page
     assert len(list((run.path / "figures").glob("*.svg"))) == 7
     assert Run.open(run.path).metrics("train").shape[0] == 4
 
