@@ -63,7 +63,7 @@ def test_an_interrupted_campaign_says_so_and_leaves_nothing_running(
         )  # fmt: skip
     family = []
     try:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 600
         while when not in log.read_text():
             assert campaign.poll() is None and time.monotonic() < deadline, log.read_text()[-2000:]
             time.sleep(0.1)
