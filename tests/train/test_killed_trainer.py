@@ -38,6 +38,7 @@ def _check(answers, points):
         assert answer["weights"] == whole["weights"], point
 
 
+@pytest.mark.slow
 def test_a_trainer_killed_in_an_update_or_a_save_goes_on_bit_for_bit(tmp_path, actor_path):
     _check(_answers(tmp_path, actor_path, IN_DEFAULT), IN_DEFAULT)
 
