@@ -3,7 +3,7 @@
 from t1core.agent.context import AgentLimits, SummaryBudget, summary_budget
 from t1core.agent.prompt import Wording
 from t1core.agent.tokenizer import ChatTokenizer
-from t1core.config.settings import AgentSettings
+from t1core.config import AgentSettings
 
 
 def agent_limits(agent: AgentSettings, *, tokenizer: ChatTokenizer, wording: Wording) -> AgentLimits:

@@ -1,20 +1,17 @@
 """Settings: frozen models, TOML presets, dotted overrides, resolved JSON out. Knows neither torch nor ray."""
 
+from t1core.config.campaign import CampaignConfig, ClusterSettings, EvaluationSettings
 from t1core.config.load import list_presets, load_config, preset_path
-from t1core.config.settings import (
+from t1core.config.model import ModelSettings, WarmStartSettings
+from t1core.config.rollout import (
     AgentSettings,
-    CampaignConfig,
-    ClusterSettings,
-    EvaluationSettings,
-    ModelSettings,
-    OptimizerSettings,
     RewardSettings,
     RolloutSettings,
     SandboxSettings,
     TaskSettings,
-    TrainSettings,
-    WarmStartSettings,
+    VerifierSettings,
 )
+from t1core.config.train import OptimizerSettings, TrainSettings
 
 __all__ = [
     "AgentSettings",
@@ -28,6 +25,7 @@ __all__ = [
     "SandboxSettings",
     "TaskSettings",
     "TrainSettings",
+    "VerifierSettings",
     "WarmStartSettings",
     "list_presets",
     "load_config",

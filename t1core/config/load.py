@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from t1core.config.settings import CampaignConfig
+from t1core.config.campaign import CampaignConfig
 
 PRESETS = Path(__file__).parent / "presets"
 

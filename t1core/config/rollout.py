@@ -1,0 +1,156 @@
+"""Where trials come from and what limits them: tasks, agent, sandbox, verifier, reward, rollout."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from t1core.config.section import Settings
+
+
+class TaskSettings(Settings):
+    pool: str = ""
+    """Directory of Harbor tasks. Empty: the practice pool, generated on first use."""
+    pool_seed: int = 0
+    """Seed of the practice pool."""
+    tasks_per_family: int = Field(40, ge=4)
+    """Practice tasks generated a family."""
+    max_level: int = Field(3, ge=1, le=3)
+    """Hardest practice level trained on; held-out tasks always span all levels."""
+    shuffle: bool = True
+    """Reshuffle the training tasks every epoch from the campaign's seed. Off: disk order."""
+
+
+class AgentSettings(Settings):
+    prompt: Literal["compact", "full", "terminus2"] = "compact"
+    """Wording: `compact` for the nano model, `full` explains the protocol to a general model, `terminus2` is Harbor's
+    own, read from the installed `harbor` package."""
+    protocol: Literal["json", "xml"] = "json"
+    """Form of an answer, as Terminus-2 has it. The nano model speaks JSON."""
+    max_turns: int = Field(8, ge=1)
+    """Model calls a trial at most."""
+    max_new_tokens: int = Field(160, ge=8)
+    """Tokens a model call may sample."""
+    context_tokens: int = Field(1536, ge=128)
+    """Window: prompt plus completion of any call stays within it."""
+    context_margin_tokens: int = Field(16, ge=0)
+    """Kept free beside `max_new_tokens` when the budget is checked."""
+    max_sampled_tokens: int = Field(0, ge=0)
+    """Tokens a whole trial may sample, summaries included; 0: its turns alone bound them."""
+    summary_tokens: int = Field(0, ge=0)
+    """Tokens of a summary at most, sampled and trained like any turn, when the history has outgrown the window; 0:
+    such a trial ends instead."""
+    summarize_above_tokens: int = Field(0, ge=0)
+    """Longest prompt before the history is summarised; 0: the longest for which a summary still fits."""
+    agent_timeout_s: float = Field(60.0, gt=0)
+    """Cap on the wall clock of one trial's agent loop. A task that asks for less (agent.timeout_sec) gets what it asks
+    for; one that asks for more gets this, which is said at start and counted (agent/capped_time_frac)."""
+    max_wait_s: float = Field(2.0, gt=0)
+    """Cap on the wait for one command batch, whatever duration the model asks for."""
+    output_limit_bytes: int = Field(2_000, ge=200)
+    """An observation keeps this many bytes, half from each end. Terminus-2 uses 10,000."""
+
+
+class SandboxSettings(Settings):
+    memory_mb: int = Field(512, ge=64)
+    """Memory a box may use."""
+    storage_mb: int = Field(64, ge=1)
+    """Disk a box may fill."""
+    max_processes: int = Field(64, ge=8)
+    """Processes and threads inside a box."""
+    image_dir: str = ""
+    """Root directory of an unpacked image: boxes and graders see its /usr in place of the host's. Empty: the host's."""
+    create_rate_per_s: float = Field(40.0, gt=0)
+    """Boxes opened a second at most, training and evaluation together. T1: 6."""
+
+
+class VerifierSettings(Settings):
+    memory_mb: int = Field(1024, ge=128)
+    """Memory a grade may use, all its processes together; pytest with its plugins takes some 50 MB of it."""
+    max_processes: int = Field(64, ge=1)
+    """Processes and threads of one grade."""
+    max_parallel: int = Field(0, ge=0)
+    """Grades run at once on a host. 0: one a core, and 2 at least."""
+
+
+class RewardSettings(Settings):
+    kind: Literal["dense", "binary", "ratio"] = "dense"
+    """dense: tests passed over `scale`. binary: all passed. ratio: T1's ratio variant."""
+    scale: float = Field(20.0, gt=0)
+    """S of r = P / S."""
+    subtract_nop: bool = False
+    """Do not count tests that pass on the untouched workspace. Off in T1's presets."""
+    shaping: Literal["none", "bonus", "additive", "multiplicative"] = "none"
+    """What a trial's turns do to the reward that is trained on; grades and metrics keep the plain one. T1's final runs:
+    none; it tried all three, and the constants below are ours (`verifier/shaping.py` has the formulas)."""
+    healthy_turns: int = Field(25, ge=1)
+    """Turns that cost nothing."""
+    bonus_tests: float = Field(0.5, gt=0, lt=1)
+    """bonus: what the shortest of the solved trials gains, in tests."""
+    penalty_tests: float = Field(0.8, gt=0, lt=1)
+    """additive: what twice the healthy turns cost, in tests; below 1, so that one more test always pays."""
+    discount_per_turn: float = Field(0.01, gt=0, lt=1)
+    """multiplicative: share of the reward that each turn beyond the healthy ones takes."""
+    discount_floor: float = Field(0.5, ge=0, le=1)
+    """multiplicative: share of the reward that is left at least."""
+    idle_penalty_tests: float = Field(0.5, ge=0, lt=1)
+    """multiplicative: what twice the healthy turns without one passed test cost, in tests."""
+    scale_by_batch_max: bool = False
+    """Divide the rewards that are trained on by the largest of their batch. For experiments: a reward's worth then
+    depends on its neighbours."""
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        if self.shaping != "none" and self.kind != "dense":
+            raise ValueError(
+                f"shaping={self.shaping!r} is measured in tests, and kind={self.kind!r} does not count them: use "
+                "kind='dense', or shaping='none'"
+            )
+        return self
+
+
+class RolloutSettings(Settings):
+    engine: Literal["embedded"] = "embedded"
+    """Kind of inference engine."""
+    engine_dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """Precision of the engine's weights."""
+    rollout_batch_size: int = Field(40, ge=1)
+    """Trials a step trains on: the first this many to finish are kept."""
+    over_sampling_batch_size: int = Field(44, ge=1)
+    """Trials launched a step."""
+    samples_per_task: int = Field(1, ge=1)
+    """Trials of each task in a step (slime: n_samples_per_prompt). T1: 1. More make a group, which enters the batch
+    whole or not at all; both batch sizes above count trials and are multiples of it."""
+    min_accepted_frac: float = Field(0.5, gt=0, le=1)
+    """A step with fewer usable trials than this share of the batch stops the campaign."""
+    tail: Literal["cut", "wait"] = "cut"
+    """What happens to launched trials beyond the batch: cancelled (T1), or awaited and dropped from the batch."""
+    max_live_trials: int = Field(44, ge=1)
+    """Trials alive at once on a host."""
+    temperature: float = 1.0
+    """Sampling temperature in training; anything but 1 is refused, since the trainer scores that distribution."""
+    trial_deadline_s: float = Field(600.0, gt=0)
+    """A whole trial, from its launch to its grade; past it the trial counts as failed. Must hold what is within it."""
+    verifier_timeout_s: float = Field(300.0, gt=0)
+    """Cap on a task's verifier.timeout_sec, which is said at start when a task asks for more."""
+    max_retries: int = Field(1, ge=0)
+    """Times a trial is launched again after a retryable infrastructure failure."""
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        if self.over_sampling_batch_size < self.rollout_batch_size:
+            raise ValueError(
+                f"over_sampling_batch_size={self.over_sampling_batch_size} is below rollout_batch_size="
+                f"{self.rollout_batch_size}: launch at least as many trials as a step trains on"
+            )
+        for name in ("rollout_batch_size", "over_sampling_batch_size"):
+            if getattr(self, name) % self.samples_per_task:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} is no multiple of samples_per_task={self.samples_per_task}, and "
+                    "groups are kept whole: change one of the two"
+                )
+        if self.temperature != 1.0:
+            raise ValueError(
+                f"temperature={self.temperature}: training samples at temperature 1 from the whole distribution, "
+                "because the trainer scores that one; use evaluation.temperature for evaluation"
+            )
+        return self
