@@ -23,6 +23,7 @@ from t1core.cluster.session import placement, ray_session
 from t1core.config import CampaignConfig
 from t1core.model.shape import ModelShape
 from t1core.records import Batch, Boundary, Generation
+from t1core.rollout.engine import PauseMode
 from t1core.rollout.route_probe import SESSION, probe_routes
 from t1core.rollout.trial import TrialResult, TrialSpec
 from t1core.sandbox.state import clear_abandoned
@@ -82,7 +83,14 @@ class Crew:
     async def cut(self, trial_ids: list[str]) -> None:
         await self.host.call("cut", trial_ids, deadline_s=self._deadline_s)
 
-    async def train(self, batch: Batch, *, update_actor: bool, expected_version_lag: int) -> TrainResult:
+    async def train(
+        self,
+        batch: Batch,
+        *,
+        update_actor: bool,
+        expected_version_lag: int,
+        max_version_lag: int | None = None,
+    ) -> TrainResult:
         """One training step on every rank; rank 0 answers for all."""
         reference = ray.put(batch)
         results = await asyncio.gather(
@@ -92,6 +100,7 @@ class Crew:
                     reference,
                     update_actor=update_actor,
                     expected_version_lag=expected_version_lag,
+                    max_version_lag=max_version_lag,
                     deadline_s=None,
                 )
                 for trainer in self.trainers
@@ -99,13 +108,14 @@ class Crew:
         )
         return results[0]
 
-    async def publish(self, version: int) -> Publication:
+    async def publish(self, version: int, *, mode: PauseMode = "abort") -> Publication:
         """Bring the actor's weights to the engine as `version` and keep them as the behaviour snapshot.
 
-        Raises RuntimeError when the engine's checksum differs from the trainer's.
+        `mode` is what becomes of requests under way: ended, or frozen in place and gone on with. Raises RuntimeError
+        when the engine's checksum differs from the trainer's.
         """
         began = time.monotonic()
-        await self.engine.call("pause_generation", "abort", deadline_s=self._deadline_s)
+        await self.engine.call("pause_generation", mode, deadline_s=self._deadline_s)
         quiesced = time.monotonic()
         dtype = self._config.rollout.engine_dtype
         exports = await asyncio.gather(

@@ -52,6 +52,7 @@ def train_settings(config: CampaignConfig, *, actor_path: str, critic_path: str 
         measure_free_routing=train.measure_free_routing,
         offload=train.offload,
         seed=config.seed,
+        max_version_lag=config.rollout.max_staleness,
     )
 
 

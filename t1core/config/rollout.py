@@ -122,8 +122,13 @@ class RolloutSettings(Settings):
     whole or not at all; both batch sizes above count trials and are multiples of it."""
     min_accepted_frac: float = Field(0.5, gt=0, le=1)
     """A step with fewer usable trials than this share of the batch stops the campaign."""
-    tail: Literal["cut", "wait"] = "cut"
-    """What happens to launched trials beyond the batch: cancelled (T1), or awaited and dropped from the batch."""
+    tail: Literal["cut", "continue", "wait"] = "cut"
+    """What happens to launched trials beyond the batch: cancelled (T1); alive in their boxes into the next step, which
+    launches that many fewer; or awaited and dropped from the batch."""
+    max_staleness: int = Field(1, ge=1)
+    """Versions that the sampler of a trained token may be behind. 1: one step ahead, and no trial spans an update. More
+    is for tail=continue, and keeps as many snapshots of the actor beside the newest: a trial that would be trained
+    later than that is cut."""
     max_live_trials: int = Field(44, ge=1)
     """Trials alive at once on a host."""
     temperature: float = 1.0
@@ -148,6 +153,22 @@ class RolloutSettings(Settings):
                     f"{name}={getattr(self, name)} is no multiple of samples_per_task={self.samples_per_task}, and "
                     "groups are kept whole: change one of the two"
                 )
+        if self.tail == "continue":
+            if self.max_staleness < 2:
+                raise ValueError(
+                    f"tail='continue' with max_staleness={self.max_staleness}: what a trial sampled before it was "
+                    "continued is two versions old when it is trained; set max_staleness to 2 or more, or tail='cut'"
+                )
+            if self.samples_per_task > 1:
+                raise ValueError(
+                    f"tail='continue' with samples_per_task={self.samples_per_task}: groups are kept whole within a "
+                    "step; use tail='cut' or 'wait', or one sample a task"
+                )
+        elif self.max_staleness > 1:
+            raise ValueError(
+                f"max_staleness={self.max_staleness} has no effect with tail={self.tail!r}, where no trial spans an "
+                "update: leave it at 1, or use tail='continue'"
+            )
         if self.temperature != 1.0:
             raise ValueError(
                 f"temperature={self.temperature}: training samples at temperature 1 from the whole distribution, "

@@ -32,7 +32,7 @@ async def evaluate(campaign: Campaign, *, step: int, when: str) -> None:
             launch=crew.launch,
             cut=crew.cut,
             accept=len(specs),
-            max_live=config.rollout.max_live_trials,
+            max_live=max(1, config.rollout.max_live_trials - len(campaign.carried)),
             tail="wait",
             max_retries=max(config.rollout.max_retries, 2),
             cleanup_deadline_s=config.cluster.control_deadline_s,

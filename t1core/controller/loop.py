@@ -7,38 +7,41 @@
 
 Batch t is sampled by the weights that the barrier of step t-1 published, and trained one step later: the actor is then
 exactly one version ahead (none while the weights have not moved: the first batches and critic-only steps).
+
+With `rollout.tail=continue` trials live on across the barrier: their requests are frozen in place and go on with the
+state of the old weights, and only a later call starts from the new ones. Each token keeps the version, the log-prob and
+the routes of the weights that sampled it, is trained against the snapshot of that version, and is at most
+`rollout.max_staleness` versions old then.
 """
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from t1core.analysis.turn_growth import turn_growth
 from t1core.controller.campaign import Campaign
-from t1core.controller.check import check_batch, expected_staleness, weight_version
+from t1core.controller.check import expected_staleness, weight_version
+from t1core.controller.collect import Collected, collect
 from t1core.controller.evaluate import evaluate
-from t1core.controller.measure import StepClock, measure_rollout
-from t1core.controller.rewarding import source_line, training_rewards
-from t1core.controller.schedule import step_specs
-from t1core.records import Batch
-from t1core.rollout.skim import StepRollout, skim
+from t1core.controller.measure import StepClock
+from t1core.rollout.skim import end_trials
 from t1core.train.checkpoint_directory import prune
 from t1core.train.result import TrainResult
 
 
-@dataclass(frozen=True)
-class Collected:
-    """A step's rollout and the batch made of it, waiting to be trained on."""
-
-    step: int
-    version: int
-    rollout: StepRollout
-    batch: Batch
-
-
 async def run_loop(campaign: Campaign) -> None:
     """Run the campaign from its first step to its last."""
+    try:
+        await _run_steps(campaign)
+    finally:
+        await end_trials(
+            campaign.carried,
+            cut=campaign.crew.cut,
+            within_s=campaign.config.cluster.control_deadline_s,
+        )
+
+
+async def _run_steps(campaign: Campaign) -> None:
     config, crew, run = campaign.config, campaign.crew, campaign.run
     # A restored actor is published before anything is sampled: the engine was started from other weights.
     first = await crew.load_checkpoint(Path(config.train.load).resolve()) if config.train.load else 0
@@ -57,7 +60,8 @@ async def run_loop(campaign: Campaign) -> None:
             )
             if trained != version:
                 version = trained
-                clock.publication = await crew.publish(version)
+                mode = "in_place" if campaign.carried else "abort"
+                clock.publication = await crew.publish(version, mode=mode)
         if pending is not None and result is not None:
             await _record(campaign, pending, result, clock, beside=collected)
             if config.checkpoint_every and iteration % config.checkpoint_every == 0:
@@ -86,52 +90,10 @@ async def _both_sides(
     async with asyncio.TaskGroup() as group:
         collecting = training = None
         if iteration < campaign.config.num_steps:
-            collecting = group.create_task(_collect(campaign, iteration, version, clock))
+            collecting = group.create_task(collect(campaign, iteration, version, clock))
         if pending is not None:
             training = group.create_task(_train(campaign, pending, version, clock))
     return (collecting.result() if collecting else None), (training.result() if training else None)
-
-
-async def _collect(campaign: Campaign, step: int, version: int, clock: StepClock) -> Collected:
-    rollout_config = campaign.config.rollout
-    with clock.phase("rollout"):
-        rollout = await skim(
-            step_specs(campaign.config, campaign.pool, step=step),
-            launch=campaign.crew.launch,
-            cut=campaign.crew.cut,
-            accept=rollout_config.rollout_batch_size,
-            max_live=rollout_config.max_live_trials,
-            group_size=rollout_config.samples_per_task,
-            tail=rollout_config.tail,
-            max_retries=rollout_config.max_retries,
-            cleanup_deadline_s=campaign.config.cluster.control_deadline_s,
-        )
-    campaign.run.record_trajectories(
-        [result.trajectory for result in rollout.results()], step=step, outcomes=rollout.outcomes()
-    )
-    if len(rollout.accepted) < rollout_config.min_accepted_frac * rollout_config.rollout_batch_size:
-        reasons = {str(item.trajectory.failure) for item in rollout.failed} or {"every trial was held back"}
-        raise RuntimeError(
-            f"step {step}: {len(rollout.accepted)} of {rollout.launched} trials are usable, below "
-            f"rollout.min_accepted_frac={rollout_config.min_accepted_frac} of a batch: "
-            f"{'; '.join(sorted(reasons))[:800]}"
-        )
-    rewards = training_rewards(rollout.accepted, campaign.config.reward)
-    rows = [
-        replace(row, reward=reward)
-        for result, reward in zip(rollout.accepted, rewards, strict=True)
-        for row in result.rows
-    ]
-    sources = [
-        item.trajectory.grade.source for item in rollout.results() if item.trajectory.grade is not None
-    ]
-    if line := source_line(sources):
-        campaign.say(f"step {step + 1}: {line}")
-    of_row = [result.trajectory for result in rollout.accepted for _ in result.rows]
-    groups = [rollout.groups[t.trial_id] for t in of_row] if rollout_config.samples_per_task > 1 else None
-    batch = Batch.from_rows(rows, step=step, num_tests=[t.num_tests for t in of_row], groups=groups)
-    check_batch(batch, rollout.accepted, version=version)
-    return Collected(step, version, rollout, batch)
 
 
 async def _train(campaign: Campaign, pending: Collected, version: int, clock: StepClock) -> TrainResult:
@@ -140,9 +102,13 @@ async def _train(campaign: Campaign, pending: Collected, version: int, clock: St
     assert version - pending.version == lag, (
         f"step {pending.step}: sampled by version {pending.version}, trained at version {version}, expected lag {lag}"
     )
+    max_staleness = campaign.config.rollout.max_staleness
     with clock.phase("train"):
         return await campaign.crew.train(
-            pending.batch, update_actor=pending.step >= num_critic_only_steps, expected_version_lag=lag
+            pending.batch,
+            update_actor=pending.step >= num_critic_only_steps,
+            expected_version_lag=lag,
+            max_version_lag=max_staleness if max_staleness > 1 else None,
         )
 
 
@@ -151,14 +117,18 @@ async def _record(
 ) -> None:
     """Write what is known of batch `pending`; time and CPU are of this iteration, in which `beside` was collected."""
     run, crew = campaign.run, campaign.crew
-    metrics = measure_rollout(pending.rollout, pending.batch) | result.metrics
+    metrics = pending.metrics | result.metrics
     metrics |= {f"time/{phase}_s": seconds for phase, seconds in result.timings_s.items()}
-    metrics |= clock.metrics(await crew.cpu_s(), beside.rollout if beside else None)
+    metrics |= clock.metrics(await crew.cpu_s())
+    if beside is not None:
+        metrics["cpu/grade_s"] = beside.grade_cpu_s
     metrics |= {f"memory/{part}_mb": size for part, size in (await crew.memory_mb()).items()}
     metrics |= _watch_turns(campaign, metrics)
-    spans = [row.spans for item in pending.rollout.accepted for row in item.rows]
     run.record_tokens(
-        pending.batch, per_token=result.per_token, spans=spans, pack_routes=campaign.config.pack_routes
+        pending.batch,
+        per_token=result.per_token,
+        spans=pending.spans,
+        pack_routes=campaign.config.pack_routes,
     )
     run.record_metrics(metrics, step=pending.step)
     run.update_status(step=pending.step, phase=f"step {pending.step + 1} of {campaign.config.num_steps}")

@@ -1,22 +1,27 @@
-"""Which tasks a step launches: a seeded walk through the epochs, a pure function of the seed and the step."""
+"""Which tasks a step launches: a seeded walk through the epochs, a pure function of the seed and the position."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from t1core.config import CampaignConfig
 from t1core.records import Task
+from t1core.rollout.estimates import TaskEstimates
 from t1core.rollout.trial import TrialSpec
 from t1core.tasks.pool import Pool
 
 
-def step_specs(config: CampaignConfig, pool: Pool, *, step: int) -> list[TrialSpec]:
-    """The trials of a step, `over_sampling_batch_size` of them, `samples_per_task` of each task side by side; epochs
-    follow on one another without a gap.
-    """
+def draw_tasks(config: CampaignConfig, pool: Pool, *, start: int, count: int) -> tuple[Sequence[Task], int]:
+    """The next `count` tasks of the sequence of epochs from position `start` on; and the position after them."""
+    tasks = pool.stretch("train", seed=config.seed, start=start, count=count, shuffle=config.tasks.shuffle)
+    return tasks, start + count
+
+
+def step_specs(
+    config: CampaignConfig, tasks: Sequence[Task], *, step: int, estimates: TaskEstimates
+) -> list[TrialSpec]:
+    """The trials of a step, `samples_per_task` of each task side by side."""
     size = config.rollout.samples_per_task
-    count = config.rollout.over_sampling_batch_size // size
-    tasks = pool.stretch(
-        "train", seed=config.seed, start=step * count, count=count, shuffle=config.tasks.shuffle
-    )
     return [
         TrialSpec(
             trial_id=f"s{step:04d}-{i:03d}",
@@ -26,8 +31,9 @@ def step_specs(config: CampaignConfig, pool: Pool, *, step: int) -> list[TrialSp
             sampling_seed=trial_seed(config.seed, step, i),
             temperature=config.rollout.temperature,
             group=i // size if size > 1 else None,
+            predicted_s=estimates.predicted_s(tasks[i // size]),
         )
-        for i in range(count * size)
+        for i in range(len(tasks) * size)
     ]
 
 

@@ -1,6 +1,7 @@
 """The catalogue: every metric that a run may record, with its unit, reducer, meaning and healthy look."""
 
 from t1core.metrics.metric import Metric, Reducer
+from t1core.metrics.selection import SELECTION
 from t1core.records import Boundary, PrefixRelation, RewardSource, StopReason
 
 MEAN, SUM, MAX, SAME = Reducer.MEAN, Reducer.SUM, Reducer.MAX, Reducer.SAME
@@ -235,7 +236,7 @@ ROLLOUT = (
         "trials",
         SUM,
         "trials launched this step",
-        "accepted + surplus + cut + failed + quarantined + empty",
+        "accepted + surplus + cut + failed + quarantined + empty + continued - carried",
     ),
     Metric("rollout/accepted", "trials", SUM, "trials that make the training batch", "the batch size"),
     Metric(
@@ -316,7 +317,13 @@ ROLLOUT = (
         "0",
         choices=tuple(Boundary),
     ),
-    Metric("rollout/family/<family>/launched", "trials", SUM, "launched trials of one family", "as sampled"),
+    Metric(
+        "rollout/family/<family>/launched",
+        "trials",
+        SUM,
+        "trials of one family, launched or carried in",
+        "as sampled",
+    ),
     Metric(
         "rollout/family/<family>/accepted",
         "trials",
@@ -484,6 +491,7 @@ CATALOGUE: tuple[Metric, ...] = (
     *TRAIN,
     *REWARD,
     *ROLLOUT,
+    *SELECTION,
     *AGENT,
     *FIDELITY,
     *TIME,

@@ -67,7 +67,8 @@ class TrialOverdue(RuntimeError):
 @dataclass(frozen=True)
 class TrialSpec:
     """One trial to run. `sampling_seed` and the trial's id fix every random number the engine draws for it. Trials of a
-    step with one `group` are samples of one task; None: a trial on its own."""
+    step with one `group` are samples of one task; None: a trial on its own. `predicted_s`: how long it was expected to
+    take, None if nobody knew."""
 
     trial_id: str
     task: Task
@@ -76,6 +77,7 @@ class TrialSpec:
     sampling_seed: int
     temperature: float = 1.0
     group: int | None = None
+    predicted_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -377,6 +379,8 @@ class _Trial:
             "agent_budget": self.agent_budget_s,
             "total": time.monotonic() - self._started,
         }
+        if spec.predicted_s is not None:
+            timings["predicted"] = spec.predicted_s
         trajectory = Trajectory(
             trial_id=spec.trial_id,
             task_id=spec.task.task_id,

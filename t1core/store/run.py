@@ -6,6 +6,7 @@
   trajectories/{train,eval}_NNNN.parquet    a row a trial, turns and tests nested
   tokens/step_NNNN.safetensors              the trained batch and the trainer's per-token arrays
   failures.jsonl failures.parquet           everything that broke and was not the model's doing
+  survival.jsonl                            which trials a step kept, by family and predicted length
   vocabulary.json                           the text of each token id
   checkpoints/ logs/attempt_N/ notebooks/ figures/
 """
@@ -40,6 +41,9 @@ _FOLDERS = ("trajectories", "tokens", "checkpoints", "logs", "notebooks", "figur
 _KINDS = ("train", "eval")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
 _FAILURE_COLUMNS = ("step", "trial_id", "boundary", "kind", "message", "retryable", "time")
+_SURVIVAL_COLUMNS = (
+    "step", "family", "length", "kept", "cut", "surplus", "continued", "kept_share", "weight",
+)  # fmt: skip
 # Freed when the run ends, so that the last status fits on a disk that the run has filled.
 _RESERVE_BYTES = 256 * 1024
 
@@ -232,6 +236,15 @@ class Run:
         path = self._claim(self._token_path(batch.step))
         token_file.write_tokens(path, batch, per_token=per_token, spans=spans, pack_routes=pack_routes)
 
+    def record_survival(self, cells: Sequence[Mapping[str, Any]], *, step: int) -> None:
+        """Append the step's table of kept and lost trials: a row a family and predicted length."""
+        self._assert_writer()
+        rows = [
+            {key: encode_number(value) if isinstance(value, float) else value for key, value in cell.items()}
+            for cell in cells
+        ]
+        append_entry(self.path / "survival.jsonl", {"step": int(step), "cells": rows})
+
     def record_vocabulary(self, texts: Sequence[str]) -> None:
         """The text of each token id, so that readers show tokens without a tokenizer."""
         self._assert_writer()
@@ -360,6 +373,19 @@ class Run:
         rows = [entry for entry, _ in read_entries(self.path / "failures.jsonl")]
         frame = pd.DataFrame(rows, columns=list(_FAILURE_COLUMNS))
         return frame.drop_duplicates(["step", "trial_id", "kind", "message"], keep="last", ignore_index=True)
+
+    def survival(self) -> pd.DataFrame:
+        """One row a step, family and predicted length: trials kept, cut, surplus and continued, the estimated share
+        that is kept, and the weight that would undo the selection. The last where a resumed run repeated a step.
+        """
+        rows = [
+            {"step": entry["step"], **cell}
+            for entry, _ in read_entries(self.path / "survival.jsonl")
+            for cell in entry["cells"]
+        ]
+        frame = pd.DataFrame(rows, columns=list(_SURVIVAL_COLUMNS))
+        frame = frame.astype({"kept_share": "float64", "weight": "float64"})
+        return frame.drop_duplicates(["step", "family", "length"], keep="last", ignore_index=True)
 
     def follow(self, *, poll_s: float = 0.5) -> Iterator[Update]:
         """Updates while the run goes on; the last one carries the final status."""

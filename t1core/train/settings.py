@@ -32,7 +32,8 @@ class TrainSettings:
     max_tokens_per_gpu counts tokens of a micro-batch on one rank; a longer row still gets a micro-batch of
     its own. measure_free_routing also scores each batch with free routing, which costs one more forward.
     deterministic has torch refuse kernels that may differ from run to run, which matters on GPUs; one thread
-    of a CPU repeats itself anyway.
+    of a CPU repeats itself anyway. max_version_lag: how far behind the newest version a token's sampler may be; the
+    snapshots of so many versions are kept beside the newest.
     """
 
     actor_path: str
@@ -70,6 +71,7 @@ class TrainSettings:
     offload: bool = False
     seed: int = 0
     deterministic: bool = False
+    max_version_lag: int = 1
 
     def __post_init__(self) -> None:
         resolved(self.actor_path)
@@ -84,7 +86,7 @@ class TrainSettings:
         for name in ("eps_clip", "value_clip"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")
-        for name in ("actor_steps", "critic_steps", "max_tokens_per_gpu"):
+        for name in ("actor_steps", "critic_steps", "max_tokens_per_gpu", "max_version_lag"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         for name in ("gamma", "lambd", "critic_lambd"):

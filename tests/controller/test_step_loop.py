@@ -58,7 +58,7 @@ class RecordingCrew:
     async def cut(self, trial_ids):
         return None
 
-    async def train(self, batch, *, update_actor, expected_version_lag):
+    async def train(self, batch, *, update_actor, expected_version_lag, max_version_lag=None):
         sampled_by = set(batch.weight_versions[batch.loss_mask.astype(bool)].tolist())
         self.trained.append((batch.step, sampled_by, self.version, update_actor, expected_version_lag))
         return TrainResult(
@@ -68,7 +68,7 @@ class RecordingCrew:
             0.0,
         )
 
-    async def publish(self, version):
+    async def publish(self, version, *, mode="abort"):
         self.version = version
         self.published.append(version)
         return Publication(0.0, 0.0, 0.0)
@@ -170,7 +170,7 @@ def test_a_step_with_too_few_usable_trials_stops_the_campaign_and_keeps_what_it_
 
 def test_an_engine_that_still_holds_old_weights_is_caught(tmp_path):
     class Stale(RecordingCrew):
-        async def publish(self, version):
+        async def publish(self, version, *, mode="abort"):
             self.published.append(version)
             self.version = min(version, 1)
             return Publication(0.0, 0.0, 0.0)
