@@ -66,6 +66,15 @@ RunPath = Annotated[Path, typer.Argument(help="run directory")]
 
 
 @app.command()
+def resume(run: RunPath) -> None:
+    """Go on with a run that was interrupted, failed or killed, from its newest whole checkpoint."""
+    from t1core.campaign.resume import resume_campaign
+
+    with _interruptible():
+        resume_campaign(run, say=_say)
+
+
+@app.command()
 def trials(
     run: RunPath,
     failed: Annotated[

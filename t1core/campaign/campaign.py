@@ -17,7 +17,7 @@ from t1core.campaign.preflight import check_budgets, check_machine, check_plan
 from t1core.campaign.run_name import new_run_name
 from t1core.cluster import PartLost, guarded, start_crew
 from t1core.config import CampaignConfig
-from t1core.controller import Campaign, run_loop
+from t1core.controller import Campaign, Resumption, run_loop
 from t1core.records import Boundary, Failure
 from t1core.rollout.engine import EngineDead
 from t1core.routing import MissingRoutes
@@ -54,10 +54,32 @@ def run_campaign(
         provenance=collect_provenance(),
         num_steps=config.num_steps,
     )
+    run.record_plan(
+        {
+            "pool": str(assets.pool),
+            "actor": str(assets.actor),
+            "critic": str(assets.critic) if assets.critic else None,
+            "is_evaluated": is_evaluated,
+        }
+    )
+    return carry_out(config, assets, pool=pool, run=run, say=say, is_evaluated=is_evaluated)
+
+
+def carry_out(
+    config: CampaignConfig,
+    assets: Assets,
+    *,
+    pool: Pool,
+    run: Run,
+    say: Say,
+    is_evaluated: bool,
+    resumption: Resumption | None = None,
+) -> Path:
+    """Run a campaign into a run that is open for writing, and close it, however it ends; raises as `run_campaign`."""
     with _log(run, say) as log:
         log(f"run directory: {run.path}")
         try:
-            work = _run(config, assets, pool, run, log, is_evaluated)
+            work = _run(config, assets, pool, run, log, is_evaluated, resumption)
             asyncio.run(_until_signal(work, beat=run.update_status))
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):  # Ray answers SIGTERM by SystemExit
             with contextlib.suppress(DiskFull):  # said in the status; the user asked for the end
@@ -79,7 +101,13 @@ def run_campaign(
 
 
 async def _run(
-    config: CampaignConfig, assets: Assets, pool: Pool, run: Run, log: Say, is_evaluated: bool
+    config: CampaignConfig,
+    assets: Assets,
+    pool: Pool,
+    run: Run,
+    log: Say,
+    is_evaluated: bool,
+    resumption: Resumption | None,
 ) -> None:
     tokenizer = ChatTokenizer.load(assets.actor)
     run.record_vocabulary([tokenizer.decode_token(token) for token in range(tokenizer.vocab_size)])
@@ -87,7 +115,7 @@ async def _run(
     async with start_crew(config, actor_path=assets.actor, critic_path=assets.critic) as crew:
         run.update_status(state=RunState.RUNNING, phase="started")
         campaign = Campaign(config=config, crew=crew, run=run, pool=pool, say=log, is_evaluated=is_evaluated)
-        await guarded(run_loop(campaign), crew.watchdog())
+        await guarded(run_loop(campaign, resumption), crew.watchdog())
 
 
 async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:

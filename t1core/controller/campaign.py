@@ -9,6 +9,7 @@ from t1core.cluster import Crew
 from t1core.config import CampaignConfig
 from t1core.rollout.estimates import TaskEstimates
 from t1core.rollout.skim import LiveTrial
+from t1core.rollout.trial import TrialSpec
 from t1core.store import Run
 from t1core.tasks.pool import Pool
 
@@ -18,7 +19,8 @@ Say = Callable[[str], None]
 @dataclass
 class Campaign:
     """`say` gets one line a step for people. `position`: tasks of the endless sequence of epochs that were drawn.
-    `carried`: trials that go on in the next step."""
+    `carried`: trials that go on in the next step; `relaunches`: what the next step launches before its own, since it
+    was lost with an earlier driver. `steps_before`: steps that earlier attempts trained."""
 
     config: CampaignConfig
     crew: Crew
@@ -34,3 +36,5 @@ class Campaign:
     estimates: TaskEstimates = field(default_factory=TaskEstimates)
     survival: Survival = field(default_factory=Survival)
     carried: list[LiveTrial] = field(default_factory=list)
+    relaunches: list[TrialSpec] = field(default_factory=list)
+    steps_before: int = 0

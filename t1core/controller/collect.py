@@ -34,9 +34,9 @@ async def collect(campaign: Campaign, step: int, version: int, clock: StepClock)
     """
     settings = campaign.config.rollout
     is_last = step == campaign.config.num_steps - 1
-    carried = list(campaign.carried)
+    carried, again, campaign.relaunches = list(campaign.carried), campaign.relaunches, []
     size = settings.samples_per_task
-    count = (settings.over_sampling_batch_size - len(carried)) // size
+    count = (settings.over_sampling_batch_size - len(carried) - len(again)) // size
     tasks, campaign.position = draw_tasks(
         campaign.config, campaign.pool, start=campaign.position, count=max(count, 0)
     )
@@ -45,7 +45,7 @@ async def collect(campaign: Campaign, step: int, version: int, clock: StepClock)
     stale = {trial.spec.trial_id for trial in carried if trial.version < oldest}
     with clock.phase("rollout"):
         rollout = await skim(
-            step_specs(campaign.config, tasks, step=step, estimates=campaign.estimates),
+            [*again, *step_specs(campaign.config, tasks, step=step, estimates=campaign.estimates)],
             launch=campaign.crew.launch,
             cut=campaign.crew.cut,
             accept=settings.rollout_batch_size,

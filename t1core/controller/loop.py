@@ -21,18 +21,18 @@ from pathlib import Path
 from t1core.analysis.turn_growth import turn_growth
 from t1core.controller.campaign import Campaign
 from t1core.controller.check import expected_staleness, weight_version
+from t1core.controller.checkpointing import Resumption, relaunched, save_checkpoint
 from t1core.controller.collect import Collected, collect
 from t1core.controller.evaluate import evaluate
 from t1core.controller.measure import StepClock
 from t1core.rollout.skim import end_trials
-from t1core.train.checkpoint_directory import prune
 from t1core.train.result import TrainResult
 
 
-async def run_loop(campaign: Campaign) -> None:
-    """Run the campaign from its first step to its last."""
+async def run_loop(campaign: Campaign, resumption: Resumption | None = None) -> None:
+    """Run the campaign from its first step, or from a resumption, to its last."""
     try:
-        await _run_steps(campaign)
+        await _run_steps(campaign, resumption)
     finally:
         await end_trials(
             campaign.carried,
@@ -41,17 +41,20 @@ async def run_loop(campaign: Campaign) -> None:
         )
 
 
-async def _run_steps(campaign: Campaign) -> None:
+async def _run_steps(campaign: Campaign, resumption: Resumption | None) -> None:
     config, crew, run = campaign.config, campaign.crew, campaign.run
-    # A restored actor is published before anything is sampled: the engine was started from other weights.
-    first = await crew.load_checkpoint(Path(config.train.load).resolve()) if config.train.load else 0
-    version = first
-    await crew.publish(version)
-    if campaign.is_evaluated:
-        await evaluate(campaign, step=0, when="before training")
-    pending: Collected | None = None
     campaign.loop_started = time.monotonic()
-    for iteration in range(config.num_steps + 1):
+    if resumption is None:
+        # A restored actor is published before anything is sampled: the engine was started from other weights.
+        first = await crew.load_checkpoint(Path(config.train.load).resolve()) if config.train.load else 0
+        version, start, pending = first, 0, None
+        await crew.publish(version)
+        if campaign.is_evaluated:
+            await evaluate(campaign, step=0, when="before training")
+        campaign.loop_started = time.monotonic()
+    else:
+        first, version, start, pending = await _go_on(campaign, resumption)
+    for iteration in range(start, config.num_steps + 1):
         clock = StepClock(await crew.cpu_s())
         collected, result = await _both_sides(campaign, iteration, version, pending, clock)
         with clock.phase("barrier"):
@@ -65,10 +68,10 @@ async def _run_steps(campaign: Campaign) -> None:
         if pending is not None and result is not None:
             await _record(campaign, pending, result, clock, beside=collected)
             if config.checkpoint_every and iteration % config.checkpoint_every == 0:
-                await _save_checkpoint(campaign, iteration)
-            every = config.evaluation.every
-            if campaign.is_evaluated and every and iteration % every == 0 and iteration < config.num_steps:
-                await evaluate(campaign, step=iteration, when=f"after step {iteration}")
+                await save_checkpoint(
+                    campaign, iteration=iteration, first=first, version=version, pending=collected
+                )
+            await _evaluate_if_due(campaign, iteration)
         pending = collected
     for role in ("actor", "critic") if config.train.advantage == "gae" else ("actor",):
         await crew.save_weights(run.folder("checkpoints") / "final" / role, role)
@@ -76,11 +79,31 @@ async def _run_steps(campaign: Campaign) -> None:
         await evaluate(campaign, step=config.num_steps, when="after training")
 
 
-async def _save_checkpoint(campaign: Campaign, iteration: int) -> None:
-    config, root = campaign.config, campaign.run.folder("checkpoints")
-    await campaign.crew.save_checkpoint(root / f"step_{iteration:04d}", content=config.checkpoint_content)
-    if config.checkpoint_keep:
-        prune(root, keep=config.checkpoint_keep)
+async def _go_on(campaign: Campaign, resumption: Resumption) -> tuple[int, int, int, Collected | None]:
+    """Bring every part where the resumption was: (first version, version, next iteration, waiting batch)."""
+    crew, run = campaign.crew, campaign.run
+    version = await crew.load_checkpoint(resumption.networks)
+    assert version == resumption.version, (
+        f"{resumption.networks} restores version {version}, the loop beside it was at {resumption.version}"
+    )
+    await crew.publish(version)
+    campaign.position = resumption.position
+    campaign.evaluation_s = resumption.evaluation_s
+    campaign.estimates, campaign.survival = resumption.estimates, resumption.survival
+    campaign.steps = run.metrics("train").to_dict("records")
+    campaign.growth = turn_growth(campaign.steps)
+    campaign.relaunches = relaunched(campaign, resumption.interrupted, step=resumption.iteration + 1)
+    campaign.steps_before = resumption.iteration
+    evaluated = run.metrics("eval").index
+    if resumption.iteration not in evaluated:
+        await _evaluate_if_due(campaign, resumption.iteration)
+    return resumption.first, version, resumption.iteration + 1, resumption.pending
+
+
+async def _evaluate_if_due(campaign: Campaign, iteration: int) -> None:
+    every = campaign.config.evaluation.every
+    if campaign.is_evaluated and every and iteration % every == 0 and iteration < campaign.config.num_steps:
+        await evaluate(campaign, step=iteration, when=f"after step {iteration}")
 
 
 async def _both_sides(
@@ -150,7 +173,8 @@ def _watch_turns(campaign: Campaign, metrics: dict[str, float]) -> dict[str, flo
 def progress_line(campaign: Campaign, step: int, metrics: dict[str, float]) -> str:
     """One line for people: step, reward, solved, explained variance, log-prob gap, time left."""
     done, total = step + 1, campaign.config.num_steps
-    left = (time.monotonic() - campaign.loop_started) / done * (total - done) + campaign.evaluation_s
+    here = max(done - campaign.steps_before, 1)
+    left = (time.monotonic() - campaign.loop_started) / here * (total - done) + campaign.evaluation_s
     if metrics["train/skipped"]:
         return f"step {done:3d}/{total}  no optimiser step: the batch holds no trainable token"
     judged = (

@@ -2,6 +2,7 @@
 
 <root>/<campaign>/<run>/
   config.json provenance.json status.json   what was asked, of which code, how far it is
+  plan.json                                 what it was started from, for a later attempt
   metrics.jsonl metrics.parquet             live, a line a record; at close, in long form
   trajectories/{train,eval}_NNNN.parquet    a row a trial, turns and tests nested
   tokens/step_NNNN.safetensors              the trained batch and the trainer's per-token arrays
@@ -12,7 +13,6 @@
 """
 
 import fcntl
-import json
 import os
 import re
 import time
@@ -30,9 +30,11 @@ import pyarrow.parquet as pq
 from t1core.metrics import check_names
 from t1core.records import Batch, Failure, StopReason, TrainingRow, Trajectory, TurnSpan
 from t1core.store import token_file, trial_table
-from t1core.store.atomic import drop_torn_line, write_atomic, write_json
+from t1core.store.atomic import drop_torn_line, write_atomic
+from t1core.store.documents import read_document, write_document
 from t1core.store.journal import append_entry, encode_number, read_entries
 from t1core.store.schema import SCHEMA_VERSION, check_version
+from t1core.store.setting_aside import Standing, set_aside
 from t1core.store.status import RunState, Status, new_status, read_status, write_status
 from t1core.store.tail import Update, follow, read_metric_rows
 from t1core.store.trial_table import StoredTrial
@@ -250,6 +252,28 @@ class Run:
         self._assert_writer()
         self._write_document("vocabulary.json", "texts", list(texts))
 
+    def record_plan(self, plan: Mapping[str, Any]) -> None:
+        """What, beside the configuration, a later attempt needs to go on: paths of what was prepared, mostly."""
+        self._assert_writer()
+        self._write_document("plan.json", "plan", plan)
+
+    def record_attempt(self, provenance: Mapping[str, Any]) -> None:
+        """The code and machine of a later attempt, beside its logs; the first's are the run's own."""
+        self._assert_writer()
+        write_document(self.logs / "provenance.json", "provenance", provenance)
+
+    def set_aside(self, standing: Standing) -> Path | None:
+        """Move what an earlier attempt recorded of later steps into that attempt's folder; None if there was nothing.
+
+        Done once, after `Run.resume` and before anything else is written.
+        """
+        self._assert_writer()
+        status = self.status()
+        into = self.path / "logs" / f"attempt_{status.attempt - 1}" / "superseded"
+        set_aside(self.path, standing, into=into)
+        self.update_status(step=standing.trained)
+        return into if into.exists() else None
+
     @property
     def logs(self) -> Path:
         """Folder for the log files of the current attempt."""
@@ -267,6 +291,12 @@ class Run:
 
     def provenance(self) -> dict[str, Any]:
         return self._read_document("provenance.json", "provenance")
+
+    def plan(self) -> dict[str, Any]:
+        """What `record_plan` kept. ValueError for a run of an older version, which kept none."""
+        if not (self.path / "plan.json").exists():
+            raise ValueError(f"{self.path} does not say what it was started from: it has no plan.json")
+        return self._read_document("plan.json", "plan")
 
     def status(self) -> Status:
         return read_status(self.path / "status.json")
@@ -421,13 +451,10 @@ class Run:
         return pd.DataFrame(rows, columns=trial_table.nested_columns(part))
 
     def _write_document(self, name: str, key: str, content: Any) -> None:
-        write_json(self.path / name, {"schema_version": SCHEMA_VERSION, key: content})
+        write_document(self.path / name, key, content)
 
     def _read_document(self, name: str, key: str) -> Any:
-        path = self.path / name
-        document = json.loads(path.read_text())
-        check_version(document.get("schema_version"), path=path)
-        return document[key]
+        return read_document(self.path / name, key)
 
 
 def find_runs(folder: Path | str, *, state: RunState | None = None) -> dict[str, Run]:
