@@ -47,7 +47,14 @@ class EngineActor(_Process):
     """Hosts one inference engine."""
 
     def __init__(
-        self, *, model_path: str, dtype: str, weight_version: int, max_running: int, context: int
+        self,
+        *,
+        model_path: str,
+        dtype: str,
+        weight_version: int,
+        max_running: int,
+        context: int,
+        batch_invariant: bool = False,
     ) -> None:
         super().__init__()
         from t1core.rollout.embedded import EmbeddedEngine
@@ -58,6 +65,7 @@ class EngineActor(_Process):
             weight_version=weight_version,
             max_running=max_running,
             max_context=context,
+            batch_invariant=batch_invariant,
         )
 
     async def ping(self) -> dict[str, Any]:

@@ -226,6 +226,7 @@ async def start_crew(
                 weight_version=0,
                 max_running=config.rollout.max_live_trials,
                 context=config.agent.context_tokens,
+                batch_invariant=config.rollout.deterministic,
             ),
             boundary=Boundary.ENGINE,
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,10 @@ async def make_runner(
         tokenizer=tokenizer,
         protocol=protocol_of(agent.prompt, protocol=agent.protocol),
         wording=wording,
-        limits=agent_limits(agent, tokenizer=tokenizer, wording=wording),
+        limits=replace(
+            agent_limits(agent, tokenizer=tokenizer, wording=wording),
+            waits_until_idle=config.rollout.deterministic,
+        ),
         verifier_timeout_s=config.rollout.verifier_timeout_s,
         box_limits=BoxLimits(
             memory_mb=config.sandbox.memory_mb,

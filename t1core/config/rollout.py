@@ -129,6 +129,10 @@ class RolloutSettings(Settings):
     """Versions that the sampler of a trained token may be behind. 1: one step ahead, and no trial spans an update. More
     is for tail=continue, and keeps as many snapshots of the actor beside the newest: a trial that would be trained
     later than that is cut."""
+    deterministic: bool = False
+    """Two runs of one configuration on one CPU are equal to the bit, and a resumed one to one that ran through: trials
+    are accepted in launch order, the engine forwards each request by itself, and a turn ends when the terminal is idle
+    (agent.max_wait_s at most), whatever time the model asked for. Several times slower; needs tail=wait."""
     max_live_trials: int = Field(44, ge=1)
     """Trials alive at once on a host."""
     temperature: float = 1.0
@@ -153,6 +157,11 @@ class RolloutSettings(Settings):
                     f"{name}={getattr(self, name)} is no multiple of samples_per_task={self.samples_per_task}, and "
                     "groups are kept whole: change one of the two"
                 )
+        if self.deterministic and self.tail != "wait":
+            raise ValueError(
+                f"deterministic=true with tail={self.tail!r}: which trials are still running when the batch is full "
+                "depends on time; set tail='wait'"
+            )
         if self.tail == "continue":
             if self.max_staleness < 2:
                 raise ValueError(

@@ -52,6 +52,7 @@ async def collect(campaign: Campaign, step: int, version: int, clock: StepClock)
             max_live=settings.max_live_trials,
             group_size=size,
             tail="cut" if is_last and settings.tail == "continue" else settings.tail,
+            in_launch_order=settings.deterministic,
             max_retries=settings.max_retries,
             cleanup_deadline_s=campaign.config.cluster.control_deadline_s,
             step=step,
