@@ -11,6 +11,7 @@ from t1core.config.rollout import (
     TaskSettings,
     VerifierSettings,
 )
+from t1core.config.schedule import ScheduleSettings
 from t1core.config.train import OptimizerSettings, TrainSettings
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "RewardSettings",
     "RolloutSettings",
     "SandboxSettings",
+    "ScheduleSettings",
     "TaskSettings",
     "TrainSettings",
     "VerifierSettings",

@@ -14,6 +14,7 @@ from t1core.config.rollout import (
     TaskSettings,
     VerifierSettings,
 )
+from t1core.config.schedule import ScheduleSettings
 from t1core.config.section import Settings
 from t1core.config.train import TrainSettings
 
@@ -75,6 +76,7 @@ class CampaignConfig(Settings):
     verifier: VerifierSettings = VerifierSettings()
     reward: RewardSettings = RewardSettings()
     rollout: RolloutSettings = RolloutSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
     train: TrainSettings = TrainSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     cluster: ClusterSettings = ClusterSettings()
@@ -100,6 +102,11 @@ class CampaignConfig(Settings):
             raise ValueError(
                 f"train.num_critic_only_steps={self.train.num_critic_only_steps} leaves no actor step in "
                 f"num_steps={self.num_steps}; lower the first or raise the second"
+            )
+        if self.rollout.deterministic and self.schedule.longest_first:
+            raise ValueError(
+                "schedule.longest_first=true with rollout.deterministic=true: predicted durations come from the clock; "
+                "turn one of them off"
             )
         if not self.checkpoint_every and (self.checkpoint_keep or self.checkpoint_content != "exact"):
             raise ValueError(

@@ -8,7 +8,7 @@ from t1core.controller.campaign import Campaign
 from t1core.controller.check import check_batch, sampled_versions
 from t1core.controller.measure import StepClock, measure_rollout
 from t1core.controller.rewarding import source_line, training_rewards
-from t1core.controller.schedule import draw_tasks, step_specs
+from t1core.controller.schedule import draw_tasks, schedule_metrics, step_specs
 from t1core.records import Batch, TurnSpan
 from t1core.rollout.skim import StepRollout, skim
 
@@ -37,15 +37,23 @@ async def collect(campaign: Campaign, step: int, version: int, clock: StepClock)
     carried, again, campaign.relaunches = list(campaign.carried), campaign.relaunches, []
     size = settings.samples_per_task
     count = (settings.over_sampling_batch_size - len(carried) - len(again)) // size
-    tasks, campaign.position = draw_tasks(
-        campaign.config, campaign.pool, start=campaign.position, count=max(count, 0)
+    estimates = campaign.estimates
+    draw = draw_tasks(
+        campaign.config,
+        campaign.pool,
+        start=campaign.position,
+        count=max(count, 0),
+        estimates=estimates,
     )
+    campaign.position = draw.position
+    specs = step_specs(campaign.config, draw.tasks, step=step, estimates=estimates)
+    scheduled = schedule_metrics(draw, specs, estimates=estimates)
     # What is accepted now is trained at the next version.
     oldest = version + 1 - settings.max_staleness
     stale = {trial.spec.trial_id for trial in carried if trial.version < oldest}
     with clock.phase("rollout"):
         rollout = await skim(
-            [*again, *step_specs(campaign.config, tasks, step=step, estimates=campaign.estimates)],
+            [*again, *specs],
             launch=campaign.crew.launch,
             cut=campaign.crew.cut,
             accept=settings.rollout_batch_size,
@@ -79,7 +87,7 @@ async def collect(campaign: Campaign, step: int, version: int, clock: StepClock)
         version=version,
         batch=batch,
         spans=[row.spans for item in rollout.accepted for row in item.rows],
-        metrics=measure_rollout(rollout, batch) | _learn(campaign, rollout, step=step),
+        metrics=measure_rollout(rollout, batch) | scheduled | _learn(campaign, rollout, step=step),
         grade_cpu_s=sum(item.trajectory.cpu_s["grade"] for item in rollout.results()),
     )
 

@@ -6,6 +6,37 @@ MEAN, SUM, MAX, SAME = Reducer.MEAN, Reducer.SUM, Reducer.MAX, Reducer.SAME
 
 SELECTION = (
     Metric(
+        "schedule/passed_over",
+        "tasks",
+        SUM,
+        "tasks that the walk through the epoch passed over",
+        "0, unless schedule.by_difficulty",
+    ),
+    Metric(
+        "schedule/family_distance",
+        "fraction",
+        SAME,
+        "total variation distance between the families launched and those of a plain walk",
+        "0, unless schedule.by_difficulty; small then",
+    ),
+    Metric(
+        "schedule/uncertainty_mean",
+        "1",
+        MEAN,
+        "4 m (1 - m) of the launched tasks, m being the share of tests passed lately",
+        "at least that of a plain walk",
+    ),
+    Metric(
+        "schedule/uncertainty_walked_mean", "1", MEAN, "the same of a plain walk", "falls as tasks are learnt"
+    ),
+    Metric(
+        "schedule/moved_frac",
+        "fraction",
+        MEAN,
+        "trials launched at another place than they were drawn at",
+        "0, unless schedule.longest_first",
+    ),
+    Metric(
         "rollout/carried",
         "trials",
         SUM,

@@ -88,7 +88,7 @@ def test_a_row_with_one_route_too_few_cannot_be_made():
 
 class Pool:
     def stretch(self, split, *, seed, start, count, shuffle):
-        return [f"{split}-{position}" for position in range(start, start + count)]
+        return [Named(f"{split}-{position}") for position in range(start, start + count)]
 
 
 def test_steps_walk_through_the_pool_without_gap_or_overlap():
@@ -101,8 +101,9 @@ def walk(config, *, num_steps, count):
     """(tasks in the order of their launch, all specs)."""
     position, specs = 0, []
     for step in range(num_steps):
-        tasks, position = draw_tasks(config, Pool(), start=position, count=count)
-        specs += step_specs(config, [Named(task) for task in tasks], step=step, estimates=TaskEstimates())
+        draw = draw_tasks(config, Pool(), start=position, count=count, estimates=TaskEstimates())
+        position = draw.position
+        specs += step_specs(config, draw.tasks, step=step, estimates=TaskEstimates())
     return [spec.task.task_id for spec in specs], specs
 
 
