@@ -76,11 +76,19 @@ def carry_out(
     resumption: Resumption | None = None,
 ) -> Path:
     """Run a campaign into a run that is open for writing, and close it, however it ends; raises as `run_campaign`."""
-    with _log(run, say) as log:
+    with closing(run, say) as log:
         log(f"run directory: {run.path}")
+        work = _run(config, assets, pool, run, log, is_evaluated, resumption)
+        asyncio.run(_until_signal(work, beat=run.update_status))
+    return run.path
+
+
+@contextlib.contextmanager
+def closing(run: Run, say: Say) -> Iterator[Say]:
+    """Close a run as the block ends: finished, interrupted or failed, whose cause is raised anew. Gives the log."""
+    with _log(run, say) as log:
         try:
-            work = _run(config, assets, pool, run, log, is_evaluated, resumption)
-            asyncio.run(_until_signal(work, beat=run.update_status))
+            yield log
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):  # Ray answers SIGTERM by SystemExit
             with contextlib.suppress(DiskFull):  # said in the status; the user asked for the end
                 run.close(RunState.INTERRUPTED, error="interrupted")
@@ -97,7 +105,6 @@ def carry_out(
                 raise
             raise cause from error
         run.close()
-    return run.path
 
 
 async def _run(

@@ -35,11 +35,12 @@ _CLOSE_S = 20.0
 
 @dataclass(frozen=True)
 class Publication:
-    """What one publication took, in seconds."""
+    """What one publication took, in seconds, and the checksum of what the engine now holds."""
 
     quiesce_s: float
     transfer_s: float
     verify_s: float
+    checksum: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,9 @@ class Crew:
             )
         await asyncio.gather(*(t.call("rotate", version, deadline_s=self._deadline_s) for t in self.trainers))
         await self.engine.call("continue_generation", deadline_s=self._deadline_s)
-        return Publication(quiesced - began, transferred - quiesced, time.monotonic() - transferred)
+        return Publication(
+            quiesced - began, transferred - quiesced, time.monotonic() - transferred, checksum=stored
+        )
 
     async def save_weights(self, directory: Path, role: str) -> None:
         """Write one role's weights as Hugging Face files."""
@@ -225,7 +228,7 @@ async def start_crew(
                 dtype=config.rollout.engine_dtype,
                 weight_version=0,
                 max_running=config.rollout.max_live_trials,
-                context=config.agent.context_tokens,
+                context=config.longest_context_tokens,
                 batch_invariant=config.rollout.deterministic,
             ),
             boundary=Boundary.ENGINE,

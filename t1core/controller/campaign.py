@@ -20,7 +20,8 @@ Say = Callable[[str], None]
 class Campaign:
     """`say` gets one line a step for people. `position`: tasks of the endless sequence of epochs that were drawn.
     `carried`: trials that go on in the next step; `relaunches`: what the next step launches before its own, since it
-    was lost with an earlier driver. `steps_before`: steps that earlier attempts trained."""
+    was lost with an earlier driver. `steps_before`: steps that earlier attempts trained.
+    `checksum`: of the weights that were published last."""
 
     config: CampaignConfig
     crew: Crew
@@ -38,3 +39,4 @@ class Campaign:
     carried: list[LiveTrial] = field(default_factory=list)
     relaunches: list[TrialSpec] = field(default_factory=list)
     steps_before: int = 0
+    checksum: str = ""

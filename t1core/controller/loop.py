@@ -48,7 +48,7 @@ async def _run_steps(campaign: Campaign, resumption: Resumption | None) -> None:
         # A restored actor is published before anything is sampled: the engine was started from other weights.
         first = await crew.load_checkpoint(Path(config.train.load).resolve()) if config.train.load else 0
         version, start, pending = first, 0, None
-        await crew.publish(version)
+        campaign.checksum = (await crew.publish(version)).checksum
         if campaign.is_evaluated:
             await evaluate(campaign, step=0, when="before training")
         campaign.loop_started = time.monotonic()
@@ -65,6 +65,7 @@ async def _run_steps(campaign: Campaign, resumption: Resumption | None) -> None:
                 version = trained
                 mode = "in_place" if campaign.carried else "abort"
                 clock.publication = await crew.publish(version, mode=mode)
+                campaign.checksum = clock.publication.checksum
         if pending is not None and result is not None:
             await _record(campaign, pending, result, clock, beside=collected)
             if config.checkpoint_every and iteration % config.checkpoint_every == 0:
@@ -86,7 +87,7 @@ async def _go_on(campaign: Campaign, resumption: Resumption) -> tuple[int, int, 
     assert version == resumption.version, (
         f"{resumption.networks} restores version {version}, the loop beside it was at {resumption.version}"
     )
-    await crew.publish(version)
+    campaign.checksum = (await crew.publish(version)).checksum
     campaign.position = resumption.position
     campaign.evaluation_s = resumption.evaluation_s
     campaign.estimates, campaign.survival = resumption.estimates, resumption.survival

@@ -104,22 +104,30 @@ def _chance(seed: int, position: int) -> float:
     return float(np.random.default_rng([seed, 1, position]).random())
 
 
-def evaluation_specs(config: CampaignConfig, tasks: list[Task], *, step: int, split: str) -> list[TrialSpec]:
-    """One trial a held-out task; the same seeds at every evaluation, so that comparisons are paired."""
+def evaluation_specs(
+    config: CampaignConfig, tasks: Sequence[Task], *, step: int, split: str
+) -> list[TrialSpec]:
+    """The attempts at each task; the same seeds at every evaluation, so that comparisons are paired."""
+    settings = config.evaluation
     return [
         TrialSpec(
-            trial_id=f"e{step:04d}-{split}-{i:03d}",
+            trial_id=f"e{step:04d}-{split}-{i:03d}" + (f"-{attempt}" if attempt else ""),
             task=task,
             step=step,
             attempt=0,
-            sampling_seed=trial_seed(config.seed, -1, i),
-            temperature=config.evaluation.temperature,
+            sampling_seed=trial_seed(config.seed, -1, i, attempt),
+            temperature=settings.temperature,
+            is_evaluation=True,
+            top_p=settings.top_p,
+            top_k=settings.top_k,
         )
+        for attempt in range(settings.attempts)
         for i, task in enumerate(tasks)
     ]
 
 
-def trial_seed(seed: int, step: int, index: int) -> int:
+def trial_seed(seed: int, step: int, index: int, attempt: int = 0) -> int:
     """A 63-bit seed for one trial."""
-    words = np.random.SeedSequence([seed, step + 1, index]).generate_state(2, np.uint32)
+    entropy = [seed, step + 1, index, attempt] if attempt else [seed, step + 1, index]
+    words = np.random.SeedSequence(entropy).generate_state(2, np.uint32)
     return int(words[0]) << 31 | int(words[1]) >> 1

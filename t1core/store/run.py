@@ -8,6 +8,7 @@
   tokens/step_NNNN.safetensors              the trained batch and the trainer's per-token arrays
   failures.jsonl failures.parquet           everything that broke and was not the model's doing
   survival.jsonl                            which trials a step kept, by family and predicted length
+  scores.jsonl                              what evaluations found, and how it was measured
   vocabulary.json                           the text of each token id
   checkpoints/ logs/attempt_N/ notebooks/ figures/
 """
@@ -28,13 +29,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from t1core.metrics import check_names
-from t1core.records import Batch, Failure, StopReason, TrainingRow, Trajectory, TurnSpan
+from t1core.records import Batch, Failure, Score, StopReason, TrainingRow, Trajectory, TurnSpan
 from t1core.store import token_file, trial_table
 from t1core.store.atomic import drop_torn_line, write_atomic
 from t1core.store.documents import read_document, write_document
 from t1core.store.journal import append_entry, encode_number, read_entries
 from t1core.store.schema import SCHEMA_VERSION, check_version
-from t1core.store.setting_aside import Standing, set_aside
+from t1core.store.setting_aside import JOURNALS, Standing, set_aside
 from t1core.store.status import RunState, Status, new_status, read_status, write_status
 from t1core.store.tail import Update, follow, read_metric_rows
 from t1core.store.trial_table import StoredTrial
@@ -120,8 +121,8 @@ class Run:
         """A writer on an existing run, as its next attempt. RunBusy while another process writes it."""
         run = cls.open(path)
         run._lock = _take_lock(run.path)
-        drop_torn_line(run.path / "metrics.jsonl")
-        drop_torn_line(run.path / "failures.jsonl")
+        for journal in JOURNALS:
+            drop_torn_line(run.path / journal)
         write_atomic(run.path / ".reserve", [bytes(_RESERVE_BYTES)])
         before = run.status()
         attempt = before.attempt + 1
@@ -246,6 +247,15 @@ class Run:
             for cell in cells
         ]
         append_entry(self.path / "survival.jsonl", {"step": int(step), "cells": rows})
+
+    def record_score(self, score: Score) -> None:
+        """Append what an evaluation found; once more for a split and step replaces what was there."""
+        self._assert_writer()
+        fields = {
+            key: encode_number(value) if isinstance(value, float) else value
+            for key, value in score.to_dict().items()
+        }
+        append_entry(self.path / "scores.jsonl", {"score": fields})
 
     def record_vocabulary(self, texts: Sequence[str]) -> None:
         """The text of each token id, so that readers show tokens without a tokenizer."""
@@ -403,6 +413,16 @@ class Run:
         rows = [entry for entry, _ in read_entries(self.path / "failures.jsonl")]
         frame = pd.DataFrame(rows, columns=list(_FAILURE_COLUMNS))
         return frame.drop_duplicates(["step", "trial_id", "kind", "message"], keep="last", ignore_index=True)
+
+    def scores(self) -> list[Score]:
+        """What evaluations found, by step and split."""
+        found = {}
+        for entry, _ in read_entries(self.path / "scores.jsonl"):
+            fields = entry["score"]
+            numbers = {name: float(fields[name]) for name in ("resolved", "dense", "resolved_se", "dense_se")}
+            score = Score.from_dict(fields | numbers)
+            found[score.step, score.split] = score
+        return [found[key] for key in sorted(found)]
 
     def survival(self) -> pd.DataFrame:
         """One row a step, family and predicted length: trials kept, cut, surplus and continued, the estimated share

@@ -10,7 +10,7 @@ from pathlib import Path
 from t1core.store.atomic import write_atomic
 from t1core.store.journal import read_entries
 
-_JOURNALS = ("metrics.jsonl", "failures.jsonl", "survival.jsonl")
+JOURNALS = ("metrics.jsonl", "failures.jsonl", "survival.jsonl", "scores.jsonl")
 _EXPORTS = ("metrics.parquet", "failures.parquet")
 
 
@@ -32,6 +32,8 @@ class Standing:
         """Whether a journal's entry is of a step that stands. What broke an attempt as a whole always is."""
         if journal == "metrics.jsonl":
             return entry["step"] <= (self.trained if entry["kind"] == "train" else self.evaluated)
+        if journal == "scores.jsonl":
+            return entry["score"]["step"] <= self.evaluated
         return entry["step"] <= self.collected or (journal == "failures.jsonl" and not entry["trial_id"])
 
 
@@ -47,7 +49,7 @@ def set_aside(run: Path, standing: Standing, *, into: Path) -> int:
         target = into / path.relative_to(run)
         target.parent.mkdir(parents=True, exist_ok=True)
         path.rename(target)
-    for name in _JOURNALS:
+    for name in JOURNALS:
         path = run / name
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         entries = [entry for entry, _ in read_entries(path)]
