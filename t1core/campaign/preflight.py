@@ -22,10 +22,13 @@ def check_machine(config: CampaignConfig) -> None:
     cluster = config.cluster
     found = probe()
     problems = [f"{problem.what}; fix: {problem.fix}" for problem in found.problems]
-    if found.is_able and found.num_boxes < config.rollout.max_live_trials:
+    hosts_here = 1 if cluster.address else cluster.num_hosts
+    if found.is_able and found.num_boxes < config.rollout.max_live_trials * hosts_here:
         problems.append(
             f"{found.num_boxes} boxes are all that {found.limited_by} allows here and "
-            f"rollout.max_live_trials={config.rollout.max_live_trials} are asked for: lower it, or raise the limit"
+            f"rollout.max_live_trials={config.rollout.max_live_trials} are asked for"
+            + (f" on each of cluster.num_hosts={hosts_here}" if hosts_here > 1 else "")
+            + ": lower it, or raise the limit"
         )
     free_mb = psutil.virtual_memory().available / 2**20
     if free_mb < cluster.min_free_memory_mb:

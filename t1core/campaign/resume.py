@@ -45,7 +45,7 @@ def resume_campaign(path: Path, *, say: Callable[[str], None] = print) -> Path:
         where = "no whole checkpoint is there (checkpoint_every writes them): it starts from the beginning"
     else:
         iteration = resumption.iteration
-        collected = iteration if resumption.pending is not None else iteration - 1
+        collected = iteration - 1 + len(resumption.waiting)
         standing = Standing(trained=iteration - 1, collected=collected, evaluated=iteration)
         where = f"{iteration} steps are trained"
     aside = run.set_aside(standing)

@@ -8,8 +8,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from t1core.cluster.actors import EngineActor, HostActor, TrainerActor
 from t1core.cluster.deadlines import Deadlines
+from t1core.cluster.hosts import HostSlots, TrialHosts
 from t1core.cluster.part import Part, Watchdog
 from t1core.cluster.session import placement, ray_session
 from t1core.config import CampaignConfig
@@ -55,17 +57,23 @@ class CpuSeconds:
 class Crew:
     """Running parts. Use `start_crew`."""
 
-    def __init__(self, config: CampaignConfig, trainers: list[Part], engine: Part, host: Part) -> None:
+    def __init__(
+        self, config: CampaignConfig, trainers: list[Part], engine: Part, hosts: Sequence[Part]
+    ) -> None:
         self._config = config
         self._deadlines = Deadlines.of(config)
         self._deadline_s = self._deadlines.control_s
         self.trainers = trainers
         self.engine = engine
-        self.host = host
+        self.hosts = list(hosts)
+        self._placing = TrialHosts(
+            [HostSlots(host.name, partial(self._run, host), partial(self._cut, host)) for host in hosts],
+            cap=config.rollout.max_live_trials,
+        )
 
     @property
     def parts(self) -> list[Part]:
-        return [*self.trainers, self.engine, self.host]
+        return [*self.trainers, self.engine, *self.hosts]
 
     def watchdog(self) -> Watchdog:
         cluster = self._config.cluster
@@ -78,11 +86,18 @@ class Crew:
         )
 
     async def launch(self, spec: TrialSpec) -> TrialResult:
-        """Run one trial on the host, which ends it in time; a host that does not is silent."""
-        return await self.host.call("run_trial", spec, deadline_s=self._deadlines.launch_s)
+        """Run one trial on the host with the most room, once there is any. A host that does not end it in time is
+        silent."""
+        return await self._placing.launch(spec)
 
     async def cut(self, trial_ids: list[str]) -> None:
-        await self.host.call("cut", trial_ids, deadline_s=self._deadline_s)
+        await self._placing.cut(trial_ids)
+
+    async def _run(self, host: Part, spec: TrialSpec) -> TrialResult:
+        return await host.call("run_trial", spec, deadline_s=self._deadlines.launch_s)
+
+    async def _cut(self, host: Part, trial_ids: list[str]) -> None:
+        await host.call("cut", trial_ids, deadline_s=self._deadline_s)
 
     async def train(
         self,
@@ -156,24 +171,26 @@ class Crew:
         return versions[0]
 
     async def cpu_s(self) -> CpuSeconds:
-        generate, (own, children), *train = await asyncio.gather(
+        generate, *others = await asyncio.gather(
             *(
                 part.call("cpu_s", deadline_s=self._deadline_s)
-                for part in (self.engine, self.host, *self.trainers)
+                for part in (self.engine, *self.hosts, *self.trainers)
             )
         )
-        return CpuSeconds(generate=generate, box=own + children, train=sum(train))
+        hosts, train = others[: len(self.hosts)], others[len(self.hosts) :]
+        return CpuSeconds(generate=generate, box=sum(map(sum, hosts)), train=sum(train))
 
     async def memory_mb(self) -> dict[str, float]:
         """Resident memory by kind of part, MiB."""
         sizes = await asyncio.gather(
             *(part.call("memory_mb", deadline_s=self._deadline_s) for part in self.parts)
         )
-        return {"trainer": sum(sizes[:-2]), "engine": sizes[-2], "host": sizes[-1]}
+        n = len(self.trainers)
+        return {"trainer": sum(sizes[:n]), "engine": sizes[n], "host": sum(sizes[n + 1 :])}
 
     async def close(self) -> None:
         """Close boxes, then the engine. What that raises is logged: it must not hide why the campaign ends."""
-        for part in (self.host, self.engine):
+        for part in (*self.hosts, self.engine):
             try:
                 await part.call("close", deadline_s=min(_CLOSE_S, self._deadline_s))
             except Exception as error:
@@ -206,10 +223,14 @@ async def start_crew(
             placement(
                 num_train_ranks=train.num_ranks,
                 num_engines=1,
+                num_hosts=cluster.num_hosts,
                 cpus=cluster.num_cpus,
                 timeout_s=cluster.control_deadline_s,
             )
         )
+
+        # The first host lives beside the engine, each other one on a node of its own where the cluster has several.
+        host_bundles = [train.num_ranks, *range(train.num_ranks + 1, train.num_ranks + cluster.num_hosts)]
 
         def place(actor_class: Any, bundle: int, **arguments: Any) -> ray.actor.ActorHandle:
             strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
@@ -227,14 +248,17 @@ async def start_crew(
                 model_path=str(actor_path),
                 dtype=config.rollout.engine_dtype,
                 weight_version=0,
-                max_running=config.rollout.max_live_trials,
+                max_running=config.rollout.max_live_trials * cluster.num_hosts,
                 context=config.longest_context_tokens,
                 batch_invariant=config.rollout.deterministic,
             ),
             boundary=Boundary.ENGINE,
         )
-        host = Part("trial host 0", place(HostActor, train.num_ranks), boundary=Boundary.SANDBOX)
-        crew = Crew(config, trainers, engine, host)
+        hosts = [
+            Part(f"trial host {n}", place(HostActor, bundle), boundary=Boundary.SANDBOX)
+            for n, bundle in enumerate(host_bundles)
+        ]
+        crew = Crew(config, trainers, engine, hosts)
         try:
             await _set_up(crew, config, shape=shape, actor_path=actor_path, critic_path=critic_path)
             yield crew
@@ -267,7 +291,10 @@ async def _set_up(
     }
     await asyncio.gather(
         crew.engine.call("ping", deadline_s=300.0),
-        crew.host.call("setup", settings=host_settings, engine=crew.engine.actor, deadline_s=300.0),
+        *(
+            host.call("setup", settings=host_settings, engine=crew.engine.actor, deadline_s=300.0)
+            for host in crew.hosts
+        ),
         *(trainer.call("setup", tree, **paths, master=master, deadline_s=None) for trainer in crew.trainers),
     )
     if config.train.use_rollout_routing_replay:

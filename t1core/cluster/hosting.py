@@ -117,7 +117,7 @@ async def make_runner(
             max_processes=config.sandbox.max_processes,
         ),
         reward=RewardRule(config.reward.kind, config.reward.scale, config.reward.subtract_nop),
-        pacer=Pacer(config.sandbox.create_rate_per_s),
+        pacer=Pacer(config.sandbox.create_rate_per_s / config.cluster.num_hosts),
         num_experts=settings["num_experts"],
         engine_name=settings["engine_name"],
         deadline_s=deadlines.trial_s,

@@ -125,6 +125,9 @@ class RolloutSettings(Settings):
     tail: Literal["cut", "continue", "wait"] = "cut"
     """What happens to launched trials beyond the batch: cancelled (T1); alive in their boxes into the next step, which
     launches that many fewer; or awaited and dropped from the batch."""
+    mode: Literal["one_step", "async"] = "one_step"
+    """one_step: a batch is collected while the one before it is trained on, and both end at a barrier. async: batches
+    are collected one after another without a barrier, as far ahead as max_staleness allows; needs tail=continue."""
     max_staleness: int = Field(1, ge=1)
     """Versions that the sampler of a trained token may be behind. 1: one step ahead, and no trial spans an update. More
     is for tail=continue, and keeps as many snapshots of the actor beside the newest: a trial that would be trained
@@ -157,6 +160,11 @@ class RolloutSettings(Settings):
                     f"{name}={getattr(self, name)} is no multiple of samples_per_task={self.samples_per_task}, and "
                     "groups are kept whole: change one of the two"
                 )
+        if self.mode == "async" and self.tail != "continue":
+            raise ValueError(
+                f"mode='async' with tail={self.tail!r}: without a barrier there is no tail to deal with, every trial "
+                "lives on; set tail='continue'"
+            )
         if self.deterministic and self.tail != "wait":
             raise ValueError(
                 f"deterministic=true with tail={self.tail!r}: which trials are still running when the batch is full "

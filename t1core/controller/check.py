@@ -18,10 +18,12 @@ def expected_staleness(step: int, *, num_critic_only_steps: int) -> int:
     return 1 if step > num_critic_only_steps else 0
 
 
-def sampled_versions(version: int, *, max_staleness: int) -> range:
-    """The versions that may have sampled the tokens of a batch collected while the engine held `version`, and trained
-    at the next: in one-step mode (`max_staleness` 1) that one alone, so no request spans two."""
-    return range(max(0, version + 1 - max_staleness), version + 1)
+def sampled_versions(version: int, *, trained_at: int, max_staleness: int) -> range:
+    """The versions that may have sampled a batch that was whole while the engine held `version`, and that is trained at
+    `trained_at`. In one-step mode (`max_staleness` 1) `version` alone, so no request spans two; else none
+    more than `max_staleness` before `trained_at`."""
+    oldest = version if max_staleness == 1 else max(0, trained_at - max_staleness)
+    return range(oldest, version + 1)
 
 
 def check_batch(batch: Batch, accepted: Sequence[TrialResult], *, versions: range) -> None:

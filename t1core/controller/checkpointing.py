@@ -1,8 +1,8 @@
 """What the loop keeps beside a checkpoint of the networks, so that a run goes on where it was.
 
 checkpoints/loop_0010/
-  pending.safetensors    the batch that was collected and not yet trained on
-  loop.json              versions, position in the order of tasks, estimates, live trials; written last
+  batch_0009.safetensors   a batch that was collected and not yet trained on
+  loop.json                versions, position in the order of tasks, estimates, live trials; written last
 
 It is written before the networks of the same step, so whole networks have a whole loop beside them. Sampling needs no
 state: every draw is a function of the seed, the step, the trial and the place of the token. Live trials do not outlive
@@ -28,13 +28,13 @@ from t1core.store.token_file import read_batch, read_spans, write_tokens
 from t1core.tasks.pool import Pool
 from t1core.train.checkpoint_directory import EXACT, damage, prune
 
-_LOOP, _PENDING = "loop.json", "pending.safetensors"
+_LOOP = "loop.json"
 
 
 @dataclass(frozen=True)
 class Resumption:
-    """Where a run goes on: after `iteration`, whose networks lie in `networks`. `interrupted`: trials that were alive
-    then."""
+    """Where a run goes on: after `iteration`, whose networks lie in `networks`. `waiting`: batches to train on.
+    `interrupted`: trials that were alive then."""
 
     iteration: int
     networks: Path
@@ -42,57 +42,68 @@ class Resumption:
     version: int
     position: int
     evaluation_s: float
-    pending: Collected | None
+    waiting: tuple[Collected, ...]
     interrupted: tuple[TrialSpec, ...]
     estimates: TaskEstimates
     survival: Survival
 
 
-async def save_checkpoint(
-    campaign: Campaign, *, iteration: int, first: int, version: int, pending: Collected | None
-) -> None:
-    """Write the loop, then the networks, after `iteration`; remove what is not to be kept."""
+async def save_checkpoint(campaign: Campaign, *, iteration: int, waiting: Sequence[Collected]) -> None:
+    """Write the loop, then the networks, after `iteration`; remove what is not to be kept. `waiting`: batches that were
+    collected and not yet trained on."""
     config, root = campaign.config, campaign.run.folder("checkpoints")
     if config.checkpoint_content == "exact":
-        _write_loop(campaign, root, iteration=iteration, first=first, version=version, pending=pending)
+        _write_loop(campaign, root / f"loop_{iteration:04d}", iteration=iteration, waiting=waiting)
     await campaign.crew.save_checkpoint(root / f"step_{iteration:04d}", content=config.checkpoint_content)
     if config.checkpoint_keep:
         for removed in prune(root, keep=config.checkpoint_keep):
-            shutil.rmtree(root / removed.name.replace("step_", "loop_"), ignore_errors=True)
+            shutil.rmtree(_loop_beside(removed), ignore_errors=True)
 
 
-def _write_loop(
-    campaign: Campaign, root: Path, *, iteration: int, first: int, version: int, pending: Collected | None
-) -> None:
-    directory = root / f"loop_{iteration:04d}"
+def _write_loop(campaign: Campaign, directory: Path, *, iteration: int, waiting: Sequence[Collected]) -> None:
     directory.mkdir(exist_ok=True)
     (directory / _LOOP).unlink(missing_ok=True)
+    for collected in waiting:
+        write_tokens(
+            _batch_path(directory, collected.step), collected.batch, per_token={}, spans=collected.spans
+        )
+    mark = campaign.mark
     about: dict[str, Any] = {
         "iteration": iteration,
-        "first": first,
-        "version": version,
-        "position": campaign.position,
+        "first": campaign.first,
+        "version": campaign.version,
         "evaluation_s": campaign.evaluation_s,
-        "live": [_live(trial.spec) for trial in campaign.carried],
-        "estimates": campaign.estimates.to_dict(),
-        "survival": campaign.survival.to_dict(),
+        "position": mark.position,
+        "live": [_live(spec) for spec in mark.live],
+        "estimates": mark.estimates,
+        "survival": mark.survival,
+        "waiting": [
+            {
+                "step": collected.step,
+                "version": collected.version,
+                "metrics": {name: encode_number(value) for name, value in collected.metrics.items()},
+                "grade_cpu_s": collected.grade_cpu_s,
+                "rollout_s": collected.rollout_s,
+            }
+            for collected in waiting
+        ],
     }
-    if pending is not None:
-        write_tokens(directory / _PENDING, pending.batch, per_token={}, spans=pending.spans)
-        about["pending"] = {
-            "step": pending.step,
-            "version": pending.version,
-            "metrics": {name: encode_number(value) for name, value in pending.metrics.items()},
-            "grade_cpu_s": pending.grade_cpu_s,
-        }
     write_document(directory / _LOOP, "loop", about)
+
+
+def _batch_path(directory: Path, step: int) -> Path:
+    return directory / f"batch_{step:04d}.safetensors"
+
+
+def _loop_beside(networks: Path) -> Path:
+    return networks.with_name(networks.name.replace("step_", "loop_"))
 
 
 def newest_resumption(checkpoints: Path, *, pool: Pool) -> Resumption | None:
     """The newest checkpoint whose networks and loop are whole, or None. ValueError for a live trial's task that the
     pool lacks."""
     for networks in sorted(checkpoints.glob("step_*"), reverse=True):
-        loop = checkpoints / networks.name.replace("step_", "loop_") / _LOOP
+        loop = _loop_beside(networks) / _LOOP
         if (networks / EXACT).is_file() and damage(networks) is None and loop.is_file():
             return _read(loop, networks=networks, pool=pool)
     return None
@@ -100,18 +111,6 @@ def newest_resumption(checkpoints: Path, *, pool: Pool) -> Resumption | None:
 
 def _read(loop: Path, *, networks: Path, pool: Pool) -> Resumption:
     about = read_document(loop, "loop")
-    pending = None
-    if "pending" in about:
-        stored = about["pending"]
-        path = loop.with_name(_PENDING)
-        pending = Collected(
-            step=stored["step"],
-            version=stored["version"],
-            batch=read_batch(path)[0],
-            spans=read_spans(path),
-            metrics={name: float(value) for name, value in stored["metrics"].items()},
-            grade_cpu_s=stored["grade_cpu_s"],
-        )
     return Resumption(
         iteration=about["iteration"],
         networks=networks,
@@ -119,10 +118,23 @@ def _read(loop: Path, *, networks: Path, pool: Pool) -> Resumption:
         version=about["version"],
         position=about["position"],
         evaluation_s=about["evaluation_s"],
-        pending=pending,
+        waiting=tuple(_collected(stored, loop.parent) for stored in about["waiting"]),
         interrupted=tuple(_spec(live, pool=pool) for live in about["live"]),
         estimates=TaskEstimates.from_dict(about["estimates"]),
         survival=Survival.from_dict(about["survival"]),
+    )
+
+
+def _collected(stored: Mapping[str, Any], directory: Path) -> Collected:
+    path = _batch_path(directory, stored["step"])
+    return Collected(
+        step=stored["step"],
+        version=stored["version"],
+        batch=read_batch(path)[0],
+        spans=read_spans(path),
+        metrics={name: float(value) for name, value in stored["metrics"].items()},
+        grade_cpu_s=stored["grade_cpu_s"],
+        rollout_s=stored["rollout_s"],
     )
 
 

@@ -1,12 +1,13 @@
 """The rollout side of a step: launch, keep the first K, and make the batch of them."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from t1core.analysis.survival import Survivor, cell_rows
 from t1core.controller.campaign import Campaign
-from t1core.controller.check import check_batch, sampled_versions
-from t1core.controller.measure import StepClock, measure_rollout
+from t1core.controller.check import check_batch, sampled_versions, weight_version
+from t1core.controller.measure import measure_rollout
 from t1core.controller.rewarding import source_line, training_rewards
 from t1core.controller.schedule import draw_tasks, schedule_metrics, step_specs
 from t1core.records import Batch, TurnSpan
@@ -16,8 +17,8 @@ from t1core.rollout.skim import StepRollout, skim
 @dataclass(frozen=True)
 class Collected:
     """A step's batch, waiting to be trained on, and what is known of it. `version`: what the engine held as the step
-    was collected. `spans` are the rows' turn spans, `metrics` the rollout's; `grade_cpu_s` went into grading its
-    trials."""
+    was whole. `spans` are the rows' turn spans, `metrics` the rollout's; `grade_cpu_s` went into grading its
+    trials, `rollout_s` is wall time."""
 
     step: int
     version: int
@@ -25,16 +26,21 @@ class Collected:
     spans: Sequence[Sequence[TurnSpan]]
     metrics: dict[str, float]
     grade_cpu_s: float
+    rollout_s: float
 
 
-async def collect(campaign: Campaign, step: int, version: int, clock: StepClock) -> Collected:
+async def collect(campaign: Campaign, step: int) -> Collected:
     """Collect batch `step`. Trials that go on are left in `campaign.carried`.
 
     Raises RuntimeError when too few of its trials are usable.
     """
+    began = time.monotonic()
     settings = campaign.config.rollout
     is_last = step == campaign.config.num_steps - 1
-    carried, again, campaign.relaunches = list(campaign.carried), campaign.relaunches, []
+    trained_at = campaign.first + weight_version(
+        step, num_critic_only_steps=campaign.config.train.num_critic_only_steps
+    )
+    carried, again = campaign.begin_collecting()
     size = settings.samples_per_task
     count = (settings.over_sampling_batch_size - len(carried) - len(again)) // size
     estimates = campaign.estimates
@@ -48,27 +54,25 @@ async def collect(campaign: Campaign, step: int, version: int, clock: StepClock)
     campaign.position = draw.position
     specs = step_specs(campaign.config, draw.tasks, step=step, estimates=estimates)
     scheduled = schedule_metrics(draw, specs, estimates=estimates)
-    # What is accepted now is trained at the next version.
-    oldest = version + 1 - settings.max_staleness
-    stale = {trial.spec.trial_id for trial in carried if trial.version < oldest}
-    with clock.phase("rollout"):
-        rollout = await skim(
-            [*again, *specs],
-            launch=campaign.crew.launch,
-            cut=campaign.crew.cut,
-            accept=settings.rollout_batch_size,
-            max_live=settings.max_live_trials,
-            group_size=size,
-            tail="cut" if is_last and settings.tail == "continue" else settings.tail,
-            in_launch_order=settings.deterministic,
-            max_retries=settings.max_retries,
-            cleanup_deadline_s=campaign.config.cluster.control_deadline_s,
-            step=step,
-            version=version,
-            carried=carried,
-            stale=stale,
-        )
-    campaign.carried = rollout.continued
+    stale = {trial.spec.trial_id for trial in carried if trial.version < trained_at - settings.max_staleness}
+    rollout = await skim(
+        [*again, *specs],
+        launch=campaign.crew.launch,
+        cut=campaign.crew.cut,
+        accept=settings.rollout_batch_size,
+        max_live=settings.max_live_trials * campaign.config.cluster.num_hosts,
+        group_size=size,
+        tail="cut" if is_last and settings.tail == "continue" else settings.tail,
+        in_launch_order=settings.deterministic,
+        max_retries=settings.max_retries,
+        cleanup_deadline_s=campaign.config.cluster.control_deadline_s,
+        step=step,
+        version=lambda: campaign.version,
+        carried=carried,
+        stale=stale,
+    )
+    rollout_s = time.monotonic() - began
+    campaign.end_collecting(rollout.continued)
     campaign.run.record_trajectories(
         [result.trajectory for result in rollout.results()], step=step, outcomes=rollout.outcomes()
     )
@@ -79,8 +83,11 @@ async def collect(campaign: Campaign, step: int, version: int, clock: StepClock)
             f"rollout.min_accepted_frac={settings.min_accepted_frac} of a batch: {'; '.join(sorted(reasons))[:800]}"
         )
     batch = _batch(campaign, rollout, step=step)
+    version = campaign.version
     check_batch(
-        batch, rollout.accepted, versions=sampled_versions(version, max_staleness=settings.max_staleness)
+        batch,
+        rollout.accepted,
+        versions=sampled_versions(version, trained_at=trained_at, max_staleness=settings.max_staleness),
     )
     return Collected(
         step=step,
@@ -89,6 +96,7 @@ async def collect(campaign: Campaign, step: int, version: int, clock: StepClock)
         spans=[row.spans for item in rollout.accepted for row in item.rows],
         metrics=measure_rollout(rollout, batch) | scheduled | _learn(campaign, rollout, step=step),
         grade_cpu_s=sum(item.trajectory.cpu_s["grade"] for item in rollout.results()),
+        rollout_s=rollout_s,
     )
 
 

@@ -41,7 +41,7 @@ async def evaluate(campaign: Campaign, *, step: int, when: str) -> None:
             step=step,
             launch=crew.launch,
             cut=crew.cut,
-            max_live=max(1, config.rollout.max_live_trials - len(campaign.carried)),
+            max_live=config.rollout.max_live_trials * config.cluster.num_hosts,
             weights={"checksum": campaign.checksum},
         )
         trajectories += [item.trajectory for item in results]
@@ -63,6 +63,13 @@ async def evaluate(campaign: Campaign, *, step: int, when: str) -> None:
     run.record_metrics(metrics, step=step, kind="eval")
     run.update_status(phase=f"evaluated {when}")
     campaign.say(f"held out, solved {when}: {'  '.join(lines)}  ({metrics['time/evaluate_s']:.0f} s)")
+
+
+async def evaluate_if_due(campaign: Campaign, iteration: int) -> None:
+    """Evaluate after `iteration` steps where the settings want it; the last one is the loop's to do."""
+    every = campaign.config.evaluation.every
+    if campaign.is_evaluated and every and iteration % every == 0 and iteration < campaign.config.num_steps:
+        await evaluate(campaign, step=iteration, when=f"after step {iteration}")
 
 
 async def score_split(

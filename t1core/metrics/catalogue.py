@@ -432,6 +432,7 @@ _PHASES = {
     "step": "one whole step",
     "rollout": "the rollout side of the step",
     "train": "the training side of the step",
+    "wait": "waiting for a batch to train on",
     "barrier": "everything between the two sides and the next step",
     "publish": "handing the new weights to every engine",
     "evaluate": "held-out evaluation",

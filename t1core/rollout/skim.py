@@ -107,7 +107,7 @@ async def skim(
     max_retries: int = 0,
     cleanup_deadline_s: float = 120.0,
     step: int | None = None,
-    version: int = 0,
+    version: Callable[[], int] = lambda: 0,
     carried: Sequence[LiveTrial] = (),
     stale: Collection[str] = (),
     on_progress: Callable[[StepRollout, int], None] = lambda rollout, live: None,
@@ -117,7 +117,7 @@ async def skim(
     That clean-up takes at most `cleanup_deadline_s`; what does not end within it is left behind, and logged. A
     group has `group_size` trials; `accept` counts trials and is a multiple of it. `carried` trials are alive already;
     those with an id in `stale` are cut at once. Finished trials are filed under `step`, whichever launched them.
-    `version`: what the engine holds.
+    `version` tells what the engine holds.
     """
     assert not in_launch_order or (tail == "wait" and not carried), "in launch order, all trials are awaited"
     assert not carried or group_size == 1, "groups are kept whole within a step"
@@ -138,7 +138,7 @@ async def skim(
             while waiting and len(live) < max_live and len(rollout.accepted) < accept:
                 spec = waiting.popleft()
                 future = asyncio.ensure_future(launch(spec))
-                live[future] = LiveTrial(spec, time.monotonic(), version, future)
+                live[future] = LiveTrial(spec, time.monotonic(), version(), future)
                 order.setdefault(_stem(spec), len(order))
                 rollout.launched += 1
                 rollout.retried += spec.attempt > 0

@@ -71,7 +71,13 @@ def resume(tmp_path, name, crew, *overrides):
     resumption = newest_resumption(tmp_path / "c" / name / "checkpoints", pool=Pool())
     run = Run.resume(tmp_path / "c" / name)
     trained = -1 if resumption is None else resumption.iteration - 1
-    run.set_aside(Standing(trained=trained, collected=trained + (resumption is not None), evaluated=trained))
+    run.set_aside(
+        Standing(
+            trained=trained,
+            collected=trained + len(resumption.waiting if resumption else ()),
+            evaluated=trained,
+        )
+    )
     with run:
         asyncio.run(run_loop(campaign(run, crew, *overrides), resumption))
     return Run.open(tmp_path / "c" / name), resumption

@@ -48,7 +48,7 @@ def test_a_faithful_batch_passes_and_each_fault_is_caught():
     results = [accepted([7, 8, 9]), accepted([5])]
     rows = [row for item in results for row in item.rows]
     batch = Batch.from_rows(rows, step=0, num_tests=[3, 3])
-    only = sampled_versions(3, max_staleness=1)
+    only = sampled_versions(3, trained_at=4, max_staleness=1)
     assert list(only) == [3]
     check_batch(batch, results, versions=only)
     with pytest.raises(AssertionError, match="weight versions"):
@@ -67,11 +67,11 @@ def test_a_trial_that_lived_on_may_hold_tokens_of_two_versions_and_never_of_an_o
     row = older.rows[0]
     row.weight_versions[-1] = 3
     batch = Batch.from_rows([row], step=0, num_tests=[3])
-    allowed = sampled_versions(3, max_staleness=2)
+    allowed = sampled_versions(3, trained_at=4, max_staleness=2)
     assert list(allowed) == [2, 3]
     check_batch(batch, [older], versions=allowed)
     with pytest.raises(AssertionError, match=r"weight versions \[2, 3\], the engine held 3"):
-        check_batch(batch, [older], versions=sampled_versions(3, max_staleness=1))
+        check_batch(batch, [older], versions=sampled_versions(3, trained_at=4, max_staleness=1))
     batch.weight_versions[-3:] = 2, 3, 2
     with pytest.raises(AssertionError, match="newer version before an older"):
         check_batch(batch, [older], versions=allowed)

@@ -51,7 +51,13 @@ async def started(host, n):
 
 async def one_step(host, step, n, finishing, **options):
     """Launch `n` trials of a step; those in `finishing` then end, one after the other."""
-    options = {"accept": 2, "max_live": 9, "tail": "continue", "step": step, "version": step} | options
+    options = {
+        "accept": 2,
+        "max_live": 9,
+        "tail": "continue",
+        "step": step,
+        "version": lambda: step,
+    } | options
     work = asyncio.ensure_future(skim(specs(step, n), launch=host.launch, cut=host.cut, **options))
     await started(host, n)
     for trial_id in finishing:
