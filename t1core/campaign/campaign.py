@@ -126,8 +126,8 @@ async def _run(
 
 
 async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:
-    """Await `work` with a beating heart. The first SIGINT or SIGTERM cancels it; later ones do not disturb its
-    ending. The handlers are set before anything starts, and again and again, since Ray replaces them.
+    """Await `work` with a beating heart; what breaks that ends the work and is raised. The first SIGINT or SIGTERM
+    cancels it; later ones do not disturb its ending. The handlers are set before anything starts, and again and again, since Ray replaces them.
     """
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -156,6 +156,11 @@ async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:
     task = asyncio.ensure_future(work)
     keepers = [asyncio.ensure_future(keep_handlers()), asyncio.ensure_future(keep_beating())]
     try:
+        await asyncio.wait({task, *keepers}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():  # a keeper never ends unless it breaks
+            task.cancel()
+            await asyncio.wait({task})
+            next(keeper for keeper in keepers if keeper.done()).result()
         await task
     finally:
         for keeper in keepers:

@@ -12,18 +12,24 @@ from t1core.agent.tokenizer import ChatTokenizer
 from t1core.cluster.agent_limits import agent_limits
 from t1core.config import CampaignConfig
 from t1core.controller.evaluate import SPLITS
+from t1core.sandbox.descriptors import raise_descriptors
 from t1core.sandbox.doctor import probe
 from t1core.tasks.pool import Pool
 from t1core.train.checkpoint_directory import EXACT, damage, newest_whole
 
 
 def check_machine(config: CampaignConfig) -> None:
-    """Raise ValueError naming every way in which this machine falls short of the configuration."""
+    """Raise ValueError naming every way in which this machine falls short of the configuration. The limit on open files
+    is raised where the boxes need it and it may be.
+    """
     cluster = config.cluster
+    hosts_here = 1 if cluster.address else cluster.num_hosts
+    too_few = raise_descriptors(config.rollout.max_live_trials * hosts_here)  # before what counts them
     found = probe()
     problems = [f"{problem.what}; fix: {problem.fix}" for problem in found.problems]
-    hosts_here = 1 if cluster.address else cluster.num_hosts
-    if found.is_able and found.num_boxes < config.rollout.max_live_trials * hosts_here:
+    if too_few:
+        problems.append(too_few)
+    elif found.is_able and found.num_boxes < config.rollout.max_live_trials * hosts_here:
         problems.append(
             f"{found.num_boxes} boxes are all that {found.limited_by} allows here and "
             f"rollout.max_live_trials={config.rollout.max_live_trials} are asked for"

@@ -28,7 +28,6 @@ that what is in the batch does not depend on who was faster.
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LiveTrial:
-    """A launched trial. `since`: monotonic seconds. `version`: what the engine held at its launch, so none of its
+    """A launched trial. `since`: seconds of the event loop's clock. `version`: what the engine held at its launch, so none of its
     tokens is older."""
 
     spec: TrialSpec
@@ -121,7 +120,8 @@ async def skim(
     """
     assert not in_launch_order or (tail == "wait" and not carried), "in launch order, all trials are awaited"
     assert not carried or group_size == 1, "groups are kept whole within a step"
-    began = time.monotonic()
+    now = asyncio.get_running_loop().time
+    began = now()
     rollout = StepRollout(carried=len(carried))
     waiting = deque(specs)
     live = {trial.future: trial for trial in carried}
@@ -138,7 +138,7 @@ async def skim(
             while waiting and len(live) < max_live and len(rollout.accepted) < accept:
                 spec = waiting.popleft()
                 future = asyncio.ensure_future(launch(spec))
-                live[future] = LiveTrial(spec, time.monotonic(), version(), future)
+                live[future] = LiveTrial(spec, now(), version(), future)
                 order.setdefault(_stem(spec), len(order))
                 rollout.launched += 1
                 rollout.retried += spec.attempt > 0
@@ -146,7 +146,7 @@ async def skim(
             for future in sorted(done, key=lambda item: live[item].spec.trial_id):
                 trial = live.pop(future)
                 spec, result = trial.spec, _filed_under(step, future.result())
-                rollout.spans_s[spec.trial_id] = trial.since - began, time.monotonic() - began
+                rollout.spans_s[spec.trial_id] = trial.since - began, now() - began
                 if in_launch_order:
                     ended.append((result, spec))
                 else:
@@ -169,7 +169,7 @@ async def skim(
         _sort(rollout, result, held, spec)
     held.release()
     rollout.continued = list(live.values())
-    rollout.rollout_s = time.monotonic() - began
+    rollout.rollout_s = now() - began
     num_ended, num_left = len(rollout.results()), len(rollout.continued)
     assert num_ended + num_left == rollout.launched + rollout.carried, (
         f"{rollout.launched} trials launched and {rollout.carried} carried, {num_ended} ended and {num_left} go on"
