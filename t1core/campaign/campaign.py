@@ -127,7 +127,8 @@ async def _run(
 
 async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:
     """Await `work` with a beating heart; what breaks that ends the work and is raised. The first SIGINT or SIGTERM
-    cancels it; later ones do not disturb its ending. The handlers are set before anything starts, and again and again, since Ray replaces them.
+    cancels it; later ones do not disturb its ending. The handlers are set before anything starts, and again and again,
+    since Ray replaces them.
     """
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)

@@ -40,8 +40,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LiveTrial:
-    """A launched trial. `since`: seconds of the event loop's clock. `version`: what the engine held at its launch, so none of its
-    tokens is older."""
+    """A launched trial. `since`: seconds of the event loop's clock. `version`: what the engine held at its launch, so
+    none of its tokens is older."""
 
     spec: TrialSpec
     since: float

@@ -1,4 +1,4 @@
-"""Open files: the limit is raised to what the boxes of a campaign take, or the shortfall is told with its arithmetic."""
+"""Open files: the limit is raised to what a campaign's boxes take, or the shortfall is told with its arithmetic."""
 
 import resource
 
