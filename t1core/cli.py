@@ -70,7 +70,7 @@ def evaluate(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command("compare-scores")
 def compare_scores(
     runs: Annotated[list[Path], typer.Argument(help="run directories with scores")],
 ) -> None:

@@ -106,9 +106,10 @@ class HostActor(_Process):
 
     async def setup(self, *, settings: dict[str, Any], engine: Any) -> None:
         from t1core.cluster.hosting import RemoteEngine, make_runner
+        from t1core.config import CampaignConfig
 
-        deadline_s = settings["config"]["cluster"]["control_deadline_s"]
-        remote = RemoteEngine(engine, control_deadline_s=deadline_s)
+        config = CampaignConfig.model_validate(settings["config"])
+        remote = RemoteEngine(engine, control_deadline_s=config.cluster.control_deadline_s)
         self._runner, self._sandbox, self._grader = await make_runner(settings, remote)
 
     async def ping(self) -> int:

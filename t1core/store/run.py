@@ -123,6 +123,8 @@ class Run:
         run._lock = _take_lock(run.path)
         for journal in JOURNALS:
             drop_torn_line(run.path / journal)
+        for partial in run.path.rglob(".*.tmp"):  # of a writer that was killed in mid-write
+            partial.unlink()
         write_atomic(run.path / ".reserve", [bytes(_RESERVE_BYTES)])
         before = run.status()
         attempt = before.attempt + 1
