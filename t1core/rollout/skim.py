@@ -9,7 +9,7 @@ twice. What is too old to be trained on (`stale`) is cut as the step begins.
 
 Every trial that ends does so in exactly one of these; the sum is asserted, and each is counted by family:
 - accepted: in the batch.
-- surplus: graded after the batch was full; left out by its finishing time alone.
+- surplus: graded after the batch was full, or too late to be trained on; left out by its finishing time alone.
 - cut: cancelled as the step's tail.
 - quarantined: graded, and suspicious. Left out and listed: neither its reward nor a 0 is learnt from.
 - empty: graded, but its first prompt did not fit or nothing was sampled. There is no token to learn from.
@@ -115,7 +115,7 @@ async def skim(
 
     That clean-up takes at most `cleanup_deadline_s`; what does not end within it is left behind, and logged. A
     group has `group_size` trials; `accept` counts trials and is a multiple of it. `carried` trials are alive already;
-    those with an id in `stale` are cut at once. Finished trials are filed under `step`, whichever launched them.
+    those with an id in `stale` are cut at once, and left out also where they end before that. Finished trials are filed under `step`, whichever launched them.
     `version` tells what the engine holds.
     """
     assert not in_launch_order or (tail == "wait" and not carried), "in launch order, all trials are awaited"
@@ -130,10 +130,11 @@ async def skim(
     order: dict[str, int] = {}
     ended: list[tuple[TrialResult, TrialSpec]] = []
     try:
-        if stale:
-            rollout.stale = len(stale)
-            already_cut.update(stale)
-            await cut(sorted(stale))
+        too_old = [trial for trial in carried if trial.spec.trial_id in stale]
+        rollout.stale = len(too_old)
+        already_cut.update(trial.spec.trial_id for trial in too_old)
+        if alive := [trial.spec.trial_id for trial in too_old if not trial.future.done()]:
+            await cut(alive)
         while (live and not _is_over(rollout, accept, tail)) or (waiting and len(rollout.accepted) < accept):
             while waiting and len(live) < max_live and len(rollout.accepted) < accept:
                 spec = waiting.popleft()
@@ -150,7 +151,7 @@ async def skim(
                 if in_launch_order:
                     ended.append((result, spec))
                 else:
-                    _sort(rollout, result, held, spec)
+                    _sort(rollout, result, held, spec, is_stale=spec.trial_id in stale)
                 failure = result.trajectory.failure
                 if failure is not None and failure.retryable and spec.attempt < max_retries:
                     waiting.append(next_attempt(spec))
@@ -251,7 +252,9 @@ class _Groups:
         self._held.clear()
 
 
-def _sort(rollout: StepRollout, result: TrialResult, held: _Groups, spec: TrialSpec) -> None:
+def _sort(
+    rollout: StepRollout, result: TrialResult, held: _Groups, spec: TrialSpec, *, is_stale: bool = False
+) -> None:
     """File one result."""
     trajectory = result.trajectory
     if trajectory.stop_reason is StopReason.CUT:
@@ -262,5 +265,7 @@ def _sort(rollout: StepRollout, result: TrialResult, held: _Groups, spec: TrialS
         rollout.quarantined.append(result)
     elif not result.rows:
         rollout.empty.append(result)
+    elif is_stale:  # it ended before it could be cut
+        rollout.surplus.append(result)
     else:
         held.add(result, spec)

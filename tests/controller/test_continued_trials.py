@@ -1,6 +1,7 @@
 """The real loop with tails that live on across publications."""
 
 import asyncio
+from dataclasses import replace
 
 from recording_crew import Pool, RecordingCrew, SlowTailCrew
 
@@ -11,7 +12,9 @@ from t1core.store import Run
 
 
 class Crew(SlowTailCrew, RecordingCrew):
-    pass
+    async def train(self, batch, **options):
+        result = await super().train(batch, **options)
+        return replace(result, metrics=result.metrics | {"train/tokens": float(batch.num_tokens)})
 
 
 def run(tmp_path, crew, *overrides):

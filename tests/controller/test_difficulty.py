@@ -83,7 +83,7 @@ def test_the_longest_are_launched_first_and_keep_their_names_and_seeds():
     assert [spec.task.task_id for spec in ordered] == ["t3", "t1", "t2", "t0"]
     assert sorted(ordered, key=lambda spec: spec.trial_id) == plain
     draw = draw_tasks(config(), Pool(), start=0, count=4, estimates=estimates)
-    assert schedule_metrics(draw, ordered, estimates=estimates)["schedule/moved_frac"] == 0.75
+    assert schedule_metrics(draw, ordered, estimates=estimates)["schedule/moved_frac"] == 0.5
 
 
 def test_groups_move_as_a_whole():

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from t1core.records import Boundary, Failure, Grade, RewardSource, StopReason, Task, Trajectory
-from t1core.rollout.skim import end_trials, skim
+from t1core.rollout.skim import LiveTrial, end_trials, skim
 from t1core.rollout.trial import TrialResult, TrialSpec
 
 TASK = Task("t", "family", "train", None, "do", ("a",))
@@ -45,8 +45,9 @@ def ids(results):
 
 
 async def started(host, n):
-    while len(host.live) < n:
-        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        while len(host.live) < n:
+            await asyncio.sleep(0)
 
 
 async def one_step(host, step, n, finishing, **options):
@@ -113,6 +114,21 @@ def test_what_is_too_old_is_cut_as_the_step_begins_and_another_takes_its_place()
     asyncio.run(run())
 
 
+def test_what_ended_before_it_could_be_cut_is_too_old_all_the_same():
+    async def run():
+        host = Host()
+        first = await one_step(host, 0, 3, ["s0-0", "s0-1"])
+        host.finish("s0-2")
+        await asyncio.sleep(0.001)
+        second = await one_step(
+            host, 2, 2, ["s2-0", "s2-1"], carried=first.continued, stale={"s0-2"}
+        )  # fmt: skip
+        assert ids(second.accepted) == ["s2-0", "s2-1"] and ids(second.surplus) == ["s0-2"]
+        assert second.stale == 1 and host.cuts == []
+
+    asyncio.run(run())
+
+
 def test_a_carried_trial_that_breaks_ends_the_next_step_and_the_others_are_cut():
     async def run():
         host = Host()
@@ -154,11 +170,9 @@ def test_in_launch_order_a_retry_takes_the_place_of_what_it_repeats():
 
 
 def test_groups_cannot_be_carried():
+    host = Host()
+    carried = [LiveTrial(replace(specs(0, 1)[0], group=0), 0.0, 0, None)]
     with pytest.raises(AssertionError, match="whole within a step"):
-        asyncio.run(one_step(Host(), 0, 2, [], carried=[replace_me()], group_size=2))
-
-
-def replace_me():
-    from t1core.rollout.skim import LiveTrial
-
-    return LiveTrial(replace(specs(0, 1)[0], group=0), 0.0, 0, None)
+        asyncio.run(
+            skim([], launch=host.launch, cut=host.cut, accept=2, max_live=2, carried=carried, group_size=2)
+        )
