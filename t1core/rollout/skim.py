@@ -115,8 +115,8 @@ async def skim(
 
     That clean-up takes at most `cleanup_deadline_s`; what does not end within it is left behind, and logged. A
     group has `group_size` trials; `accept` counts trials and is a multiple of it. `carried` trials are alive already;
-    those with an id in `stale` are cut at once, and left out also where they end before that. Finished trials are filed under `step`, whichever launched them.
-    `version` tells what the engine holds.
+    those with an id in `stale` are cut at once, and left out also where they end before that. Finished trials are filed
+    under `step`, whichever launched them. `version` tells what the engine holds.
     """
     assert not in_launch_order or (tail == "wait" and not carried), "in launch order, all trials are awaited"
     assert not carried or group_size == 1, "groups are kept whole within a step"
