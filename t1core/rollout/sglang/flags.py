@@ -42,9 +42,15 @@ def server_flags(
     max_running_requests: int,
     max_total_tokens: int,
     tensor_parallel: int = 1,
+    gpu: int = 0,
+    gpu_memory_frac: float = 0.8,
+    cuda_graphs: bool = True,
     extra: Sequence[str] = (),
 ) -> list[str]:
-    """Arguments of `sglang.launch_server`. Sizes are in tokens; extra flags come last and are checked."""
+    """Arguments of `sglang.launch_server`. Sizes are in tokens; extra flags come last and are checked.
+
+    `gpu` is the first that the server takes; `gpu_memory_frac` is of the memory that is free there at its start.
+    """
     check_extra_flags(extra)
     flags = [
         *("--model-path", str(model), "--host", "127.0.0.1", "--port", str(port), "--dtype", dtype),
@@ -63,6 +69,17 @@ def server_flags(
             *("--device", "cpu", "--attention-backend", "torch_native", "--disable-overlap-schedule"),
             *("--cuda-graph-backend-decode", "disabled", "--cuda-graph-backend-prefill", "disabled"),
         ]
+    else:
+        # The runners that capture was checked with; others may route inside a kernel, past it.
+        flags += [
+            *("--device", "cuda", "--attention-backend", "triton", "--moe-runner-backend", "triton"),
+            *("--linear-attn-backend", "triton", "--cuda-graph-backend-prefill", "disabled"),
+            *("--base-gpu-id", str(gpu), "--mem-fraction-static", str(gpu_memory_frac)),
+        ]
+        if cuda_graphs:
+            flags += ["--cuda-graph-max-bs-decode", str(max_running_requests)]
+        else:
+            flags += ["--cuda-graph-backend-decode", "disabled"]
     return [*flags, *extra]
 
 
