@@ -1,10 +1,10 @@
-"""The train-inference gap on a GPU: SGLang against Megatron, the same bf16 weights, routes replayed and free, by length.
+"""The train-inference gap on a GPU: SGLang against Megatron, the same weights, routes replayed and free, by length.
 
     python benchmarks/gpu_gap.py --python .venv-sglang/bin/python --lengths 1024 8192 32768
 
 For each length SGLang samples rows whose prompt and answer together have it, and records what it chose; the trainer
-then scores the same rows, once through those experts and once routing freely. d = log p_trainer - log p_rollout of a sampled
-token. Without --model the weights are random, with --spread times wider routers: a larger spread makes routers surer.
+then scores the same rows, once through those experts and once routing freely. d = log p_trainer - log p_rollout of a
+sampled token. Without --model the weights are random; --spread widens their routers, which makes them surer.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""One PPO step on a GPU: seconds by phase, tokens/s, share of the peak, memory, and what swapping actor and critic moves.
+"""One PPO step on a GPU: seconds by phase, tokens/s, share of the peak, memory, and the swap of actor and critic.
 
     python benchmarks/gpu_step.py --size 12-layer --rows 16 --length 2048
 
