@@ -4,7 +4,8 @@
 
 For each length SGLang samples rows whose prompt and answer together have it, and records what it chose; the trainer
 then scores the same rows, once through those experts and once routing freely. d = log p_trainer - log p_rollout of a
-sampled token. Without --model the weights are random; --spread widens their routers, which makes them surer.
+sampled token. Without --model the weights are random, with the gains that make routers and distributions about as sure
+of themselves as a trained model's.
 """
 
 import argparse
@@ -56,6 +57,7 @@ def compare(
     given = dict(rollout_logprobs=batch.rollout_log_probs, mask=batch.loss_mask, rows=rows)
     flipped = flip_statistics(flips, mask=batch.loss_mask).set_index("layer")
     return {
+        "sampled": {"mean_logprob": float(batch.rollout_log_probs[batch.loss_mask.astype(bool)].mean())},
         "replayed": gap_statistics(replayed, **given),
         "free": gap_statistics(free, **given),
         "flips": {name: float(flipped.loc[WHOLE, name]) for name in ("flip_frac", "flip_token_frac")},
@@ -149,7 +151,8 @@ def main() -> None:
     parser.add_argument("--python", required=True, help="Python of SGLang's own environment")
     parser.add_argument("--model", default="", help="Hugging Face directory; without it a random model")
     parser.add_argument("--size", default="12-layer", help="size of the random model")
-    parser.add_argument("--spread", type=float, default=1.0)
+    parser.add_argument("--router-gain", type=float, default=4.0)
+    parser.add_argument("--head-gain", type=float, default=6.0)
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 8192, 32_768])
     parser.add_argument("--rows", type=int, nargs="+", default=[16, 8, 4])
     parser.add_argument("--new-tokens", type=int, default=256)
@@ -160,7 +163,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         model = Path(given.model) if given.model else Path(scratch) / "model"
         if not given.model:
-            write_random(make_shape(given.size), model, spread=given.spread)
+            write_random(
+                make_shape(given.size), model, router_gain=given.router_gain, head_gain=given.head_gain
+            )
         shape = ModelShape.from_hf(model)
         rows, took = asyncio.run(
             sample(
@@ -193,7 +198,8 @@ def main() -> None:
     if given.output:
         parameters = {
             "model": (given.model and Path(given.model).name) or f"random {given.size}",
-            "num_params": num_params(shape), "spread": given.spread, "precision": given.precision,
+            "num_params": num_params(shape),
+            "router_gain": given.router_gain, "head_gain": given.head_gain, "precision": given.precision,
             "num_layers": shape.num_layers, "num_experts": shape.num_experts,
             "num_experts_per_tok": shape.num_experts_per_tok, "rows": given.rows, "new_tokens": given.new_tokens,
         }  # fmt: skip

@@ -36,13 +36,17 @@ def make_shape(size: str, *, vocab_size: int = 32_768) -> ModelShape:
     return ModelShape.nano(vocab_size=vocab_size, **SIZES[size])
 
 
-def write_random(shape: ModelShape, directory: Path, *, seed: int = 0, spread: float = 1.0) -> None:
-    """A random checkpoint. `spread` multiplies the routers: at 1 their choices are close calls, as at the start of a
-    training from nothing; larger ones are surer of themselves, as a trained model's."""
+def write_random(
+    shape: ModelShape, directory: Path, *, seed: int = 0, router_gain: float = 1.0, head_gain: float = 1.0
+) -> None:
+    """A random checkpoint. The gains multiply the routers and the output layer: at 1 every choice is a close call and
+    every token about as likely, as at the start of a training from nothing; larger ones are surer of themselves, as a
+    trained model is."""
     state = initial_state(shape, seed=seed)
     for name, tensor in state.items():
         if name.endswith("mlp.gate.weight"):
-            tensor.mul_(spread)
+            tensor.mul_(router_gain)
+    state["lm_head.weight"].mul_(head_gain)
     directory.mkdir(parents=True, exist_ok=True)
     write_hf(state, shape, directory)
 
