@@ -80,8 +80,8 @@ def _run_ranks(*arguments: object) -> None:
         if not killed:
             raise
         raise RuntimeError(
-            f"process {killed[0]} of the warm start's {num_ranks} was killed, perhaps for want of memory: free some and "
-            "start again"
+            f"process {killed[0]} of the warm start's {num_ranks} was killed, perhaps for want of memory: free some "
+            "and start again"
         ) from None
     finally:
         for process in ranks.processes:

@@ -84,7 +84,7 @@ def server_flags(
 
 
 def server_environment(*, device: Device, scratch: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The server's environment: offline, one thread on a CPU, fp32 convolution state, passive /health.
+    """The server's environment: offline, passive /health; on a CPU one thread, and a fp32 convolution state.
 
     `SGLANG_RETURN_ORIGINAL_LOGPROB` and our own interpreter's paths are taken out: the first would change
     which distribution log-probs describe, the others would mix two environments.
@@ -94,12 +94,13 @@ def server_environment(*, device: Device, scratch: Path, inherited: Mapping[str,
     environment |= {
         "HF_HUB_OFFLINE": "1",
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0",
-        "SGLANG_MAMBA_CONV_DTYPE": "float32",
         "TMPDIR": str(scratch),
     }
     if device == "cpu":
         environment |= {
             "SGLANG_USE_CPU_ENGINE": "1",
+            # On CUDA the kernel that reads the convolution's state takes the model's own type alone.
+            "SGLANG_MAMBA_CONV_DTYPE": "float32",
             "PYTHONPATH": os.fspath(CPU_SHIM),
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
