@@ -96,7 +96,10 @@ install_sglang() {
 }
 
 case "${1:-}" in
-    "") install_system_packages && install_environment ;;
+    "")
+        install_system_packages
+        install_environment
+        ;;
     sglang | sglang-cpu) install_sglang "$1" ;;
     *) echo "setup.sh $1: no such part; give sglang, sglang-cpu or nothing" >&2 && exit 3 ;;
 esac

@@ -4,8 +4,11 @@
 
 For each length SGLang samples rows whose prompt and answer together have it, and records what it chose; the trainer
 then scores the same rows, once through those experts and once routing freely. d = log p_trainer - log p_rollout of a
-sampled token. Without --model the weights are random, with the gains that make routers and distributions about as sure
-of themselves as a trained model's.
+sampled token. The trainer scores the rows once more in fp32, up to 8,192 tokens: what its own bf16 is away from that is
+numerics alone, without a second implementation.
+
+With --model prompts are the practice pool's demonstrations, laid end to end; without it the model is random and so are
+they, and the gains make its routers and distributions surer of themselves than at the start of a training from nothing.
 """
 
 import argparse
@@ -14,7 +17,8 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +31,8 @@ from t1core.records import Batch, Generation, RowStatus, SamplingParams, Trainin
 from t1core.rollout.sglang import SGLangEngine
 
 OUTPUT = Path(__file__).resolve().parents[1] / "figures" / "results" / "gpu_gap.json"
+# Attention in fp32 has no kernel that does without the whole matrix of scores.
+LONGEST_IN_FP32 = 8192
 Rows = list[tuple[np.ndarray, Generation]]
 
 
@@ -49,19 +55,49 @@ def make_row(prompt: np.ndarray, answer: Generation, name: str) -> TrainingRow:
     )
 
 
-def compare(
-    batch: Batch, *, replayed: np.ndarray, free: np.ndarray, flips: np.ndarray
-) -> dict[str, dict[str, float]]:
-    """Gaps over the batch's sampled tokens, replayed and free, and the flips of free routing."""
+def compare(batch: Batch, scored: "Scored", *, reference: "Scored | None") -> dict[str, dict[str, float]]:
+    """Gaps over the batch's sampled tokens, replayed and free, and the flips of free routing. `reference`: the same
+    rows and experts in fp32."""
     rows = np.repeat(np.arange(len(batch)), batch.lengths())
     given = dict(rollout_logprobs=batch.rollout_log_probs, mask=batch.loss_mask, rows=rows)
-    flipped = flip_statistics(flips, mask=batch.loss_mask).set_index("layer")
-    return {
+    flipped = flip_statistics(scored.flips, mask=batch.loss_mask).set_index("layer")
+    found = {
         "sampled": {"mean_logprob": float(batch.rollout_log_probs[batch.loss_mask.astype(bool)].mean())},
-        "replayed": gap_statistics(replayed, **given),
-        "free": gap_statistics(free, **given),
+        "replayed": gap_statistics(scored.replayed, **given),
+        "free": gap_statistics(scored.free, **given),
         "flips": {name: float(flipped.loc[WHOLE, name]) for name in ("flip_frac", "flip_token_frac")},
     }
+    if reference is not None:
+        found["engine_against_fp32"] = gap_statistics(reference.replayed, **given)
+        found["trainer_against_fp32"] = gap_statistics(
+            scored.replayed, **(given | {"rollout_logprobs": reference.replayed})
+        )
+    return found
+
+
+def random_prompts(vocab_size: int) -> Callable[[int, int], np.ndarray]:
+    """(count, length) -> int32 [count, length] of random tokens."""
+    rng = np.random.default_rng(0)
+    return lambda count, length: rng.integers(0, vocab_size, (count, length), dtype=np.int32)
+
+
+def demonstrated_prompts(model: Path) -> Callable[[int, int], np.ndarray]:
+    """(count, length) -> int32 [count, length] of whole dialogues of the practice pool, end to end."""
+    from t1core.agent.prompt import WORDINGS
+    from t1core.agent.tokenizer import ChatTokenizer
+    from t1core.campaign.demonstrations import demonstration_batches
+
+    batches = demonstration_batches(
+        seed=1, tokens=16_384, tokenizer=ChatTokenizer.load(model), wording=WORDINGS["compact"]
+    )
+
+    def make(count: int, length: int) -> np.ndarray:
+        stream = np.zeros(0, np.int32)
+        while len(stream) < count * length:
+            stream = np.concatenate([stream, next(batches).tokens])
+        return stream[: count * length].reshape(count, length)
+
+    return make
 
 
 async def sample(
@@ -70,7 +106,7 @@ async def sample(
     python: Path,
     device: Literal["cpu", "cuda"],
     dtype: Literal["bfloat16", "float32"],
-    vocab_size: int,
+    prompts_of: Callable[[int, int], np.ndarray],
     lengths: Sequence[int],
     num_rows: Sequence[int],
     new_tokens: int,
@@ -93,12 +129,11 @@ async def sample(
         start_deadline_s=500.0,
     )
     print(f"engine up in {time.perf_counter() - began:.1f} s", flush=True)
-    rng = np.random.default_rng(0)
     rows: dict[int, Rows] = {}
     took: dict[str, Any] = {"start_s": time.perf_counter() - began}
     try:
         for length, count in zip(lengths, num_rows, strict=True):
-            prompts = rng.integers(0, vocab_size, (count, length - new_tokens), dtype=np.int32)
+            prompts = prompts_of(count, length - new_tokens)
             began = time.perf_counter()
             answers = await asyncio.gather(
                 *(
@@ -116,12 +151,25 @@ async def sample(
     return rows, took
 
 
-def score(model: Path, batches: dict[int, Batch], *, precision: Literal["fp32", "bf16"]) -> dict[int, Any]:
+@dataclass(frozen=True)
+class Scored:
+    """replayed and free log-probs, float32 [T]; flips of free routing, bool [T, layers]."""
+
+    replayed: np.ndarray
+    free: np.ndarray
+    flips: np.ndarray
+
+
+def score(
+    model: Path, batches: dict[int, Batch], *, precision: Literal["fp32", "bf16"], port: int
+) -> dict[int, Scored]:
     """Every batch through the trainer, in this process."""
+    from t1core.train import process_group
     from t1core.train.settings import TrainSettings
     from t1core.train.trainer import Trainer
 
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29512", "RANK": "0", "WORLD_SIZE": "1"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "1"}
+    process_group.join()
     trainer = Trainer(
         TrainSettings(
             actor_path=str(model),
@@ -137,8 +185,8 @@ def score(model: Path, batches: dict[int, Batch], *, precision: Literal["fp32", 
         for length, batch in batches.items():
             began = time.perf_counter()
             free, flips = trainer.score_freely(batch)
-            found[length] = compare(batch, replayed=trainer.score(batch), free=free, flips=flips)
-            print(f"length {length}: scored in {time.perf_counter() - began:.1f} s", flush=True)
+            found[length] = Scored(replayed=trainer.score(batch), free=free, flips=flips)
+            print(f"length {length}, {precision}: scored in {time.perf_counter() - began:.1f} s", flush=True)
     finally:
         trainer.close()
     return found
@@ -173,7 +221,7 @@ def main() -> None:
                 python=Path(os.path.abspath(given.python)),
                 device=given.device,
                 dtype={"bf16": "bfloat16", "fp32": "float32"}[given.precision],
-                vocab_size=shape.vocab_size,
+                prompts_of=demonstrated_prompts(model) if given.model else random_prompts(shape.vocab_size),
                 lengths=given.lengths,
                 num_rows=given.rows,
                 new_tokens=given.new_tokens,
@@ -188,7 +236,13 @@ def main() -> None:
             )
             for length, pairs in rows.items()
         }
-        found = score(model, batches, precision=given.precision)
+        scored = score(model, batches, precision=given.precision, port=29_512)
+        short = {length: batch for length, batch in batches.items() if length <= LONGEST_IN_FP32}
+        exact = score(model, short, precision="fp32", port=29_513) if given.precision == "bf16" else {}
+    found = {
+        length: compare(batch, scored[length], reference=exact.get(length))
+        for length, batch in batches.items()
+    }
     for length, measured in found.items():
         print(
             f"length {length:6d}: mean |d| {measured['replayed']['abs_mean']:.5f} replayed, "

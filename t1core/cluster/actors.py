@@ -50,14 +50,15 @@ class EngineActor(_Process):
         super().__init__()
         self._engine: Any = None
 
-    async def setup(self, config: dict[str, Any], *, model: str, name: str, log_file: str) -> None:
-        """Start the engine of the configuration; what it may take depends on its kind."""
+    async def setup(self, config: dict[str, Any], *, model: str, name: str, log_file: str) -> dict[str, Any]:
+        """Start the engine of the configuration, and answer with its first health."""
         from t1core.cluster.engines import start_engine
         from t1core.config import CampaignConfig
 
         self._engine = await start_engine(
             CampaignConfig.model_validate(config), model=Path(model), name=name, log_file=Path(log_file)
         )
+        return await self._engine.health()
 
     async def ping(self) -> dict[str, Any]:
         return await self._engine.health()

@@ -61,6 +61,7 @@ class Crew:
         self.trainers = trainers
         self.engine = engine
         self.host = host
+        self.engine_health: dict[str, Any] = {}
 
     @property
     def parts(self) -> list[Part]:
@@ -256,7 +257,7 @@ async def _set_up(
         "num_experts": shape.num_experts,
         "engine_name": crew.engine.name,
     }
-    await asyncio.gather(
+    crew.engine_health, *_ = await asyncio.gather(
         crew.engine.call(
             "setup",
             tree,

@@ -34,8 +34,9 @@ VOCAB, LAYERS, TOP_K = 200, 4, 2
 # over 400 sampled tokens of these models transformers' fp32 is up to 6e-4 from its own fp64, the server up to
 # 4e-4
 TOLERANCE = 1e-3
-# On a GPU: bf16 against fp32. Another model's log-probs would be off by nats, routes drawn at random alike in a tenth.
-MEAN_GAP_ON_GPU, ROUTED_ALIKE_ON_GPU = 0.15, 0.8
+# On a GPU: bf16 against fp32, over as few as 16 tokens, where 0.75 of the choices alike were seen. Another model's
+# log-probs would be off by nats; choices drawn at random are alike once in 28.
+MEAN_GAP_ON_GPU, ROUTED_ALIKE_ON_GPU = 0.3, 0.5
 WHILE_IT_RUNS_S = 0.8 if ON_GPU else 1.5  # long enough for some of 900 tokens, never for all
 # transformers 5.17, of the first GPU machine, writes 0.25 into a configuration whatever it was given.
 ROTATED = 0.25 if ON_GPU else 0.5
