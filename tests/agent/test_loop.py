@@ -8,7 +8,7 @@ import pytest
 from scripted import ScriptedModel, ScriptedTerminal, act, run_scripted
 
 from t1core.agent.context import AgentLimits
-from t1core.agent.loop import AgentRecord, GenerationStalled, run_agent
+from t1core.agent.loop import AgentInput, AgentRecord, GenerationStalled, run_agent
 from t1core.agent.prompt import WORDINGS
 from t1core.agent.protocol import PROTOCOLS
 from t1core.agent.response import Command, render_response
@@ -64,15 +64,17 @@ def run(tokenizer, generate, *, timeout_s=5.0, max_wait_s=2.0, terminal=None, ma
     asyncio.run(
         run_agent(
             record,
-            trial_id="t",
-            instruction="do",
-            terminal=terminal or Terminal(),
-            generate=generate,
-            tokenizer=tokenizer,
-            protocol=PROTOCOLS["json"],
-            wording=WORDINGS["compact"],
-            limits=limits,
-            sampling=SamplingParams(max_new_tokens=64),
+            AgentInput(
+                trial_id="t",
+                instruction="do",
+                terminal=terminal or Terminal(),
+                generate=generate,
+                tokenizer=tokenizer,
+                protocol=PROTOCOLS["json"],
+                wording=WORDINGS["compact"],
+                limits=limits,
+                sampling=SamplingParams(max_new_tokens=64),
+            ),
         )
     )
     return record
