@@ -92,7 +92,7 @@ def test_time_that_ran_out_in_a_silent_engine_is_not_the_models_doing(tokenizer)
 def test_time_that_ran_out_over_many_calls_is_the_models_doing(tokenizer):
     generate = answering(tokenizer, commands(1, 0.0), after_s=0.1)
     record = run(tokenizer, generate, timeout_s=1.0, max_turns=1000)
-    assert record.stop_reason is StopReason.AGENT_TIMEOUT and len(record.turns) > 3
+    assert record.stop_reason is StopReason.AGENT_TIMEOUT and len(record.turns) > 1
 
 
 def test_time_that_ran_out_at_the_terminal_is_the_models_doing(tokenizer):
