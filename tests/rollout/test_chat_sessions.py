@@ -263,6 +263,7 @@ async def test_what_is_not_served_is_refused_with_the_way_out(tmp_path):
             (chat, {"messages": []}, "at least one message"),
             (chat, {"messages": [GO], "stream": True}, "stream"),
             (chat, {"messages": [GO], "temperature": 0.7}, "temperature=0.7"),
+            (chat, {"messages": [GO], "max_tokens": "20"}, "max_tokens='20'"),
             (chat, {"messages": [GO, ok]}, "last message is the assistant's"),
             (chat, {"messages": [many]}, "maximum context length is 400"),
             (chat, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "text only"),
@@ -271,6 +272,9 @@ async def test_what_is_not_served_is_refused_with_the_way_out(tmp_path):
             status, reply = await client.post(path, body)
             assert status == 400 and told in reply["error"]["message"], reply
         assert engine.prompts == []
-    async with chatting(tmp_path, any_sampling=True) as (engine, client):
+    async with chatting(None, any_sampling=True) as (engine, client):
         engine.says(12, 2)
         await client.chat([GO], temperature=0.7)
+    with pytest.raises(ValueError, match="must not be trained; leave one of them out"):
+        async with chatting(tmp_path, any_sampling=True):
+            pass
