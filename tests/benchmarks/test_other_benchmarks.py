@@ -1,0 +1,25 @@
+"""Small forms of the benchmarks that need real parts: what they count is what they say."""
+
+import asyncio
+
+import pytest
+
+from benchmarks import box_open, store_step
+
+
+def test_a_steps_record_has_all_bytes_of_its_batch_and_both_ways_are_timed():
+    found = store_step.measure(num_trials=2, num_tokens=200, num_turns=3, num_rounds=1)
+    assert found["num_bytes"] > 2 * (199 * 48 * 8 + 200 * 4 * 5)
+    assert all(found[f"{way}_{kind}_s"] > 0 for way in ("record", "parquet") for kind in ("cpu", "wall"))
+
+
+def test_a_live_box_holds_memory_and_opening_one_takes_longer_than_a_bare_bwrap():
+    found = asyncio.run(box_open.measure(num_pairs=1, num_live=1))
+    assert found["bytes_a_live_box"] > 2**18
+    assert found["box_cpu_s"] >= 0 and found["box_wall_s"] > 0 and found["bare_wall_s"] > 0
+
+
+def test_a_bare_command_that_fails_is_no_measurement(monkeypatch):
+    monkeypatch.setattr(box_open, "_BARE", ("--ro-bind", "/", "/", "false"))
+    with pytest.raises(AssertionError):
+        asyncio.run(box_open.bare())
