@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from benchmarks import box_open, store_step
+from benchmarks import box_open, embedded, grading, store_step
 
 
 def test_a_steps_record_has_all_bytes_of_its_batch_and_both_ways_are_timed():
@@ -23,3 +23,13 @@ def test_a_bare_command_that_fails_is_no_measurement(monkeypatch):
     monkeypatch.setattr(box_open, "_BARE", ("--ro-bind", "/", "/", "false"))
     with pytest.raises(AssertionError):
         asyncio.run(box_open.bare())
+
+
+def test_a_grade_and_bare_pytest_pass_the_same_tests():
+    found = asyncio.run(grading.measure(num_pairs=1))
+    assert found["num_tests"] >= 3 and found["grade_cpu_s"] > 0 and found["bare_cpu_s"] > 0
+
+
+def test_the_engine_and_generate_sample_as_many_tokens_over_all_turns():
+    found = embedded.measure(num_trials=2, num_turns=2, num_prompt=8, num_context=3, num_new=2, num_rounds=1)
+    assert found["engine_tokens_per_s"] > 0 and found["generate_tokens_per_s"] > 0
