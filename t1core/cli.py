@@ -93,12 +93,22 @@ def show(
 
 
 @app.command()
-def audit(run: RunPath) -> None:
+def audit(
+    run: RunPath,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            help="directory of the policy's tokenizer.json: also count answers that texts would change"
+        ),
+    ] = None,
+) -> None:
     """Check every trained token of a run against what the engine sampled."""
+    from t1core.agent.tokenizer import ChatTokenizer
     from t1core.campaign.report import audit_lines
     from t1core.store import Run
 
-    for line in audit_lines(Run.open(run)):
+    given = None if tokenizer is None else ChatTokenizer.load(tokenizer)
+    for line in audit_lines(Run.open(run), tokenizer=given):
         _say(line)
 
 
