@@ -1,6 +1,6 @@
 """An evaluation by itself: one policy, one pool, one protocol, in this process; its run directory holds the scores.
 
-No trainer and no Ray: an embedded engine and a trial host share the process.
+No trainer and no Ray: the engine (or the way to its server) and the trial host share the process.
 """
 
 import asyncio
@@ -53,17 +53,11 @@ async def _evaluate(
     config: CampaignConfig, model: Path, pool: Pool, entries: tuple[Entry, ...], *, split: str, run: Run
 ) -> Score:
     # Heavy libraries only once the plan has been found sound.
+    from t1core.cluster.engines import start_engine
     from t1core.cluster.hosting import make_runner
     from t1core.model.shape import ModelShape
-    from t1core.rollout.embedded import EmbeddedEngine
 
-    engine = EmbeddedEngine(
-        model,
-        dtype=config.rollout.engine_dtype,
-        max_running=config.rollout.max_live_trials,
-        max_context=config.longest_context_tokens,
-        batch_invariant=config.rollout.deterministic,
-    )
+    engine = await start_engine(config, model=model, name="the engine", log_file=run.logs / "engine_0.log")
     settings = {
         "config": config.model_dump(mode="json"),
         "model_path": str(model),
