@@ -35,11 +35,20 @@ def campaign(
     preset: Preset,
     overrides: Overrides = None,
     run_name: Annotated[str | None, typer.Option(help="name of the run directory")] = None,
+    is_dry: Annotated[
+        bool, typer.Option("--dry-run", help="build every object, print the plan, start nothing")
+    ] = False,
 ) -> None:
     """Run a campaign in the foreground."""
     from t1core.config import load_config
 
     config = load_config(preset, overrides or ())  # before the imports that take seconds
+    if is_dry:
+        from t1core.campaign.dry_run import dry_run
+
+        for line in dry_run(config).lines:
+            _say(line)
+        return
     from t1core.campaign.assets import prepare as make
     from t1core.campaign.campaign import run_campaign
     from t1core.campaign.preflight import check_machine
@@ -93,12 +102,22 @@ def show(
 
 
 @app.command()
-def audit(run: RunPath) -> None:
+def audit(
+    run: RunPath,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            help="directory of the policy's tokenizer.json: also count answers that texts would change"
+        ),
+    ] = None,
+) -> None:
     """Check every trained token of a run against what the engine sampled."""
+    from t1core.agent.tokenizer import ChatTokenizer
     from t1core.campaign.report import audit_lines
     from t1core.store import Run
 
-    for line in audit_lines(Run.open(run)):
+    given = None if tokenizer is None else ChatTokenizer.load(tokenizer)
+    for line in audit_lines(Run.open(run), tokenizer=given):
         _say(line)
 
 
@@ -268,8 +287,9 @@ def pretrain_critic(
 
 @app.command()
 def doctor() -> None:
-    """Say what this machine allows, and what to install."""
+    """Say what this machine allows, which kinds of boxes work here, and what to install."""
     from t1core.sandbox.doctor import probe
+    from t1core.sandbox.kinds import KINDS, LIMITS, probe_kind
 
     found = probe()
     _say(f"bubblewrap       {found.bubblewrap or 'missing'}\ntmux             {found.tmux or 'missing'}")
@@ -278,9 +298,15 @@ def doctor() -> None:
     _say(f"boxes            {found.num_boxes} at once, limited by {found.limited_by}")
     for limit, count in found.room.boxes.items():
         _say(f"    {limit + ':':12s} {count}")
-    _say("held in a box    processes, memory, disk, file size, open files; no network, no other user, no GPU")
     for problem in found.problems:
         _say(f"problem: {problem.what}\n    fix: {problem.fix}")
+    for kind in KINDS:
+        held = probe_kind(kind)
+        number = "as many as the provider gives" if held.num_boxes is None else f"{held.num_boxes} at once"
+        _say(f"kind {kind:11s} " + ("does not work here" if held.problems else f"{held.version}, {number}"))
+        _say(f"    limits {LIMITS[kind]}")
+        for problem in held.problems:
+            _say(f"    lacks  {problem.what}\n    fix    {problem.fix}")
     if found.problems:
         raise typer.Exit(1)
 

@@ -5,6 +5,7 @@ recomputation, micro-batches, scoring and training. The bar is a small multiple 
 in one process; planted faults show that it would be passed if a route missed its token.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,9 @@ import pytest
 from forked_ranks import run_ranks
 from ppo_scenario import SHAPE, adam, make_batch, trainer
 from replay_rank import plant, probe, replayed
+
+from t1core.train import streams
+from t1core.train.packing import pack_rows
 
 RANK = Path(__file__).with_name("replay_rank.py")
 
@@ -110,6 +114,22 @@ def _check_load(found, *, what):
 
 def test_one_process_replays_its_own_choices_to_the_bit(alone, bar):
     _check(alone, alone=alone, bar=bar, what="one process")
+
+
+def test_a_record_that_is_not_placed_whole_stops_the_step(actor_path, monkeypatch):
+    def forgetful(*arguments, **how):
+        micro = pack_rows(*arguments, **how)
+        routed = np.flatnonzero(micro.route_source >= 0)
+        source = micro.route_source.copy()
+        source[routed[-1]] = -1
+        return replace(micro, route_source=source)
+
+    batch = make_batch(num_rows=2)
+    monkeypatch.setattr(streams, "pack_rows", forgetful)
+    with trainer(actor_path) as made:
+        whole = len(batch.routed_experts)
+        with pytest.raises(AssertionError, match=rf"\d+ of the record's {whole} routing rows were placed"):
+            made.score(batch)
 
 
 def test_two_processes_replay_as_one_does(tmp_path, actor_path, alone, bar):
