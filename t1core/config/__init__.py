@@ -11,6 +11,7 @@ from t1core.config.rollout import (
     TaskSettings,
     VerifierSettings,
 )
+from t1core.config.sglang import SGLangSettings
 from t1core.config.train import OptimizerSettings, TrainSettings
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "OptimizerSettings",
     "RewardSettings",
     "RolloutSettings",
+    "SGLangSettings",
     "SandboxSettings",
     "TaskSettings",
     "TrainSettings",

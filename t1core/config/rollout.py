@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from t1core.config.section import Settings
+from t1core.config.sglang import SGLangSettings
 
 
 class TaskSettings(Settings):
@@ -131,8 +132,10 @@ class RewardSettings(Settings):
 
 
 class RolloutSettings(Settings):
-    engine: Literal["embedded"] = "embedded"
-    """Kind of inference engine."""
+    engine: Literal["embedded", "sglang"] = "embedded"
+    """Kind of inference engine. embedded: transformers, in a process of the campaign, on the CPU. sglang: a real SGLang
+    server beside it."""
+    sglang: SGLangSettings = SGLangSettings()
     engine_dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Precision of the engine's weights."""
     rollout_batch_size: int = Field(40, ge=1)
@@ -170,6 +173,11 @@ class RolloutSettings(Settings):
                     f"{name}={getattr(self, name)} is no multiple of samples_per_task={self.samples_per_task}, and "
                     "groups are kept whole: change one of the two"
                 )
+        if self.engine != "sglang" and self.sglang != SGLangSettings():
+            raise ValueError(
+                f"sglang={self.sglang.model_dump(exclude_defaults=True)} has no effect with engine={self.engine!r}: "
+                "set engine='sglang', or leave the section out"
+            )
         if self.temperature != 1.0:
             raise ValueError(
                 f"temperature={self.temperature}: training samples at temperature 1 from the whole distribution, "

@@ -135,6 +135,13 @@ class TrainSettings(Settings):
     """Expert parallel size."""
     data_parallel: int = Field(1, ge=1)
     """Data parallel size."""
+    recompute: bool = False
+    """Keep each layer's input alone in the forward pass and run the layer again in the backward: less memory, a third
+    more arithmetic."""
+    group_timeout_s: float = Field(3600.0, gt=0)
+    """Deadline of a collective among all ranks. T1: 60 minutes, since gloo's own 30 look like a crash on long steps."""
+    parallel_group_timeout_s: float = Field(600.0, gt=0)
+    """The same in the groups of one kind of parallelism. T1: 30 minutes, and 120 with context parallelism."""
 
     @model_validator(mode="after")
     def check(self) -> Self:

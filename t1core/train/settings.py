@@ -68,6 +68,8 @@ class TrainSettings:
     measure_free_routing: bool = False
     recompute: bool = False
     offload: bool = False
+    group_timeout_s: float = 3600.0
+    parallel_group_timeout_s: float = 600.0
     seed: int = 0
     deterministic: bool = False
 
