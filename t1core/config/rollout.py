@@ -95,6 +95,16 @@ class VerifierSettings(Settings):
     """Grades run at once on a host. 0: one a core, and 2 at least."""
 
 
+_READERS_OF_SHAPING = {
+    "healthy_turns": ("additive", "multiplicative"),
+    "bonus_tests": ("bonus",),
+    "penalty_tests": ("additive",),
+    "discount_per_turn": ("multiplicative",),
+    "discount_floor": ("multiplicative",),
+    "idle_penalty_tests": ("multiplicative",),
+}
+
+
 class RewardSettings(Settings):
     kind: Literal["dense", "binary", "ratio"] = "dense"
     """dense: tests passed over `scale`. binary: all passed. ratio: T1's ratio variant."""
@@ -128,6 +138,19 @@ class RewardSettings(Settings):
                 f"shaping={self.shaping!r} is measured in tests, and kind={self.kind!r} does not count them: use "
                 "kind='dense', or shaping='none'"
             )
+        if self.scale != (default := type(self).model_fields["scale"].default) and self.kind != "dense":
+            raise ValueError(
+                f"scale={self.scale:g} has no effect with kind={self.kind!r}, which does not divide by it: leave it at "
+                f"{default:g}"
+            )
+        for name, readers in _READERS_OF_SHAPING.items():
+            if getattr(self, name) != (default := type(self).model_fields[name].default) and (
+                self.shaping not in readers
+            ):
+                raise ValueError(
+                    f"{name}={getattr(self, name):g} has no effect with shaping={self.shaping!r}; it is read by "
+                    f"{' and '.join(readers)}: choose one, or leave it at {default:g}"
+                )
         return self
 
 
