@@ -43,6 +43,7 @@ class Publication:
     quiesce_s: float
     transfer_s: float
     verify_s: float
+    resume_s: float = 0.0
     checksum: str = ""
 
 
@@ -148,9 +149,14 @@ class Crew:
                 f"exported {expected}; the engine's weights are not the trainer's"
             )
         await asyncio.gather(*(t.call("rotate", version, deadline_s=self._deadline_s) for t in self.trainers))
+        verified = time.monotonic()
         await self.engine.call("continue_generation", deadline_s=self._deadline_s)
         return Publication(
-            quiesced - began, transferred - quiesced, time.monotonic() - transferred, checksum=stored
+            quiesce_s=quiesced - began,
+            transfer_s=transferred - quiesced,
+            verify_s=verified - transferred,
+            resume_s=time.monotonic() - verified,
+            checksum=stored,
         )
 
     async def save_weights(self, directory: Path, role: str) -> None:
