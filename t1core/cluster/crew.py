@@ -62,6 +62,7 @@ class Crew:
         self.engine = engine
         self.host = host
         self.engine_health: dict[str, Any] = {}
+        self.warm_up_s: list[dict[str, float]] = []
 
     @property
     def parts(self) -> list[Part]:
@@ -257,7 +258,7 @@ async def _set_up(
         "num_experts": shape.num_experts,
         "engine_name": crew.engine.name,
     }
-    crew.engine_health, *_ = await asyncio.gather(
+    crew.engine_health, _, *crew.warm_up_s = await asyncio.gather(
         crew.engine.call(
             "setup",
             tree,
