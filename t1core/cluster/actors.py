@@ -116,9 +116,12 @@ class HostActor(_Process):
         self._runner = self._sandbox = self._grader = None
 
     async def setup(self, *, settings: dict[str, Any], engine: Any) -> None:
-        from t1core.cluster.hosting import make_runner
+        from t1core.cluster.hosting import RemoteEngine, make_runner
+        from t1core.config import CampaignConfig
 
-        self._runner, self._sandbox, self._grader = await make_runner(settings, engine)
+        config = CampaignConfig.model_validate(settings["config"])
+        remote = RemoteEngine(engine, control_deadline_s=config.cluster.control_deadline_s)
+        self._runner, self._sandbox, self._grader = await make_runner(settings, remote)
 
     async def ping(self) -> int:
         return len(asyncio.all_tasks())
