@@ -121,6 +121,10 @@ async def _run(
     log("starting trainer, engine and trial host")
     async with start_crew(config, actor_path=assets.actor, critic_path=assets.critic, logs=run.logs) as crew:
         run.update_status(state=RunState.RUNNING, phase="started")
+        for trainer, seconds in zip(crew.trainers, crew.warm_up_s, strict=True):
+            if seconds:
+                told = ", ".join(f"{role} {taken:.1f} s" for role, taken in seconds.items())
+                log(f"{trainer.name}: kernels compiled and warm ({told})")
         if config.rollout.engine == "sglang":
             health = crew.engine_health
             log(

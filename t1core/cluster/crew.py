@@ -73,6 +73,7 @@ class Crew:
             cap=config.rollout.max_live_trials,
         )
         self.engine_health: dict[str, Any] = {}
+        self.warm_up_s: list[dict[str, float]] = []
 
     @property
     def parts(self) -> list[Part]:
@@ -303,7 +304,7 @@ async def _set_up(
         "num_experts": shape.num_experts,
         "engine_name": crew.engine.name,
     }
-    crew.engine_health, *_ = await asyncio.gather(
+    crew.engine_health, _, *crew.warm_up_s = await asyncio.gather(
         crew.engine.call(
             "setup",
             tree,

@@ -28,6 +28,7 @@ from t1core.model.convert import export_hf
 from t1core.records.batch import Batch
 from t1core.rl import token_weights
 from t1core.train import actor_update, checkpoint, networks, off_policy, offload
+from t1core.train import warm_up as warming
 from t1core.train.actor_update import score_batch
 from t1core.train.behaviour import BehaviourSnapshots, score_by_sampler
 from t1core.train.checkpoint_directory import EXPORT, Content, write_manifest
@@ -88,6 +89,28 @@ class Trainer:
             offload.refuse_without_room(self.learners, num_snapshots=self.snapshots.most_copies)
         self.snapshots.take(_STARTING_POLICY)
         self._take_turn("actor")
+
+    def warm_up(self, *, num_tokens: int) -> dict[Role, float]:
+        """Have every kernel of a step compiled, by passes over `num_tokens` made-up tokens and over half of them.
+        Seconds by role; nothing is learnt."""
+        settings = self.settings
+        seconds: dict[Role, float] = {}
+        for role in self.learners:
+            with self._present(role) as learner:
+                for total in (num_tokens, num_tokens // 2):
+                    batch = warming.made_up_batch(
+                        settings.shape,
+                        lengths=(total // 2, total - total // 2),
+                        with_routes=settings.use_rollout_routing_replay,
+                    )
+                    seconds[role] = seconds.get(role, 0.0) + warming.warm_up(
+                        learner,
+                        role,
+                        streams=self._put(batch, with_routes=settings.use_rollout_routing_replay),
+                        replayed=settings.use_rollout_routing_replay,
+                        is_scored_freely=settings.measure_free_routing,
+                    )
+        return seconds
 
     def close(self) -> None:
         """Leave the process groups."""
