@@ -26,8 +26,9 @@ def test_every_trial_is_accounted_for_and_no_token_is_older_than_the_bound(
     words = [
         word for override in (*settings, *SETTINGS, f"rollout.mode={mode}") for word in ("--set", override)
     ]
-    finish(start(["campaign", "smoke", "--run-name", "r", *words], log, environment), log)
-    run = Run.open(tmp_path / "runs" / "smoke" / "r")
+    path = tmp_path / "runs" / "smoke" / "r"
+    finish(start(["campaign", "smoke", "--run-name", "r", *words], log, environment), log, environment, path)
+    run = Run.open(path)
     metrics = run.metrics("train")
     checks = check_run(metrics, trials=run.trials(), num_critic_only_steps=1, max_staleness=3)
     assert [check.claim for check in checks if not check.holds] == []
