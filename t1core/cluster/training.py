@@ -22,6 +22,7 @@ def train_settings(config: CampaignConfig, *, actor_path: str, critic_path: str 
             pp=train.pipeline_parallel,
             cp=train.context_parallel,
             ep=train.expert_parallel,
+            gdn_cp=train.gdn_cp,
         ),
         precision=train.precision,
         actor=_adam(train.actor),
