@@ -133,8 +133,9 @@ class TrainSettings(Settings):
     """Context parallel size."""
     gdn_cp: Literal["state", "state_scan", "heads", "gather"] = "state"
     """How GatedDeltaNet layers run over context-parallel ranks. state: the recurrent state is handed from slice to
-    slice, which gives one rank's bits. state_scan: slices are scanned at once and their maps composed. heads: Megatron's
-    own exchange of heads for positions, for at most as many ranks as key heads. gather: every rank scans whole rows."""
+    slice, which gives one rank's bits. state_scan: slices are scanned at once and their maps composed. heads: heads are
+    exchanged for positions (Megatron's way), for at most as many ranks as key heads. gather: each rank scans whole
+    rows."""
     expert_parallel: int = Field(1, ge=1)
     """Expert parallel size."""
     data_parallel: int = Field(1, ge=1)

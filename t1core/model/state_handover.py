@@ -2,7 +2,7 @@
 
 Two schedules. `Sequential`: a rank waits for the state, scans its slice and sends the state on. Bit for bit what one
 rank computes, but the scans come one after the other; only the work within chunks, before and after, is done by all
-ranks at once. `Scan`: a slice is an affine map of the state that enters it, S -> M S + B. Each rank computes its own map
+ranks at once. `Scan`: a slice is an affine map of the state that enters it, S -> M S + B. Each rank computes its own
 at once, all ranks gather the maps, and each composes those before it: no waiting, but the scan is made twice
 (with key_dim more columns the first time), and states agree with one rank's up to reassociation. Backward likewise: the
 gradient that leaves a slice to the left is M^T G + c for the gradient G that enters from the right.
