@@ -268,8 +268,9 @@ def pretrain_critic(
 
 @app.command()
 def doctor() -> None:
-    """Say what this machine allows, and what to install."""
+    """Say what this machine allows, which kinds of boxes work here, and what to install."""
     from t1core.sandbox.doctor import probe
+    from t1core.sandbox.kinds import KINDS, LIMITS, probe_kind
 
     found = probe()
     _say(f"bubblewrap       {found.bubblewrap or 'missing'}\ntmux             {found.tmux or 'missing'}")
@@ -278,9 +279,15 @@ def doctor() -> None:
     _say(f"boxes            {found.num_boxes} at once, limited by {found.limited_by}")
     for limit, count in found.room.boxes.items():
         _say(f"    {limit + ':':12s} {count}")
-    _say("held in a box    processes, memory, disk, file size, open files; no network, no other user, no GPU")
     for problem in found.problems:
         _say(f"problem: {problem.what}\n    fix: {problem.fix}")
+    for kind in KINDS:
+        held = probe_kind(kind)
+        number = "as many as the provider gives" if held.num_boxes is None else f"{held.num_boxes} at once"
+        _say(f"kind {kind:11s} " + ("does not work here" if held.problems else f"{held.version}, {number}"))
+        _say(f"    limits {LIMITS[kind]}")
+        for problem in held.problems:
+            _say(f"    lacks  {problem.what}\n    fix    {problem.fix}")
     if found.problems:
         raise typer.Exit(1)
 

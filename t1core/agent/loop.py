@@ -23,7 +23,7 @@ from t1core.agent.protocol import Protocol
 from t1core.agent.response import Response
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.records import Generation, ModelCall, SamplingParams, StopReason, Turn
-from t1core.sandbox.sandbox import Terminal
+from t1core.sandbox.sandbox import BoxBroken, Terminal
 
 Generate = Callable[..., Awaitable[Generation]]
 
@@ -66,35 +66,30 @@ class AgentRecord:
         return sum(len(call.completion_token_ids) for call in self.calls)
 
 
-async def run_agent(
-    record: AgentRecord,
-    *,
-    trial_id: str,
-    instruction: str,
-    terminal: Terminal,
-    generate: Generate,
-    tokenizer: ChatTokenizer,
-    protocol: Protocol,
-    wording: Wording,
-    limits: AgentLimits,
-    sampling: SamplingParams,
-) -> None:
-    """Run the loop and fill `record`, ending with its stop reason. Engine and sandbox errors pass through.
+@dataclass(frozen=True)
+class AgentInput:
+    """What the loop of one trial works with. `generate` samples one answer; `limits.timeout_s` bounds the whole loop;
+    `sampling` holds for every call but for the number of new tokens, which `limits` sets."""
+
+    trial_id: str
+    instruction: str
+    terminal: Terminal
+    generate: Generate
+    tokenizer: ChatTokenizer
+    protocol: Protocol
+    wording: Wording
+    limits: AgentLimits
+    sampling: SamplingParams
+
+
+async def run_agent(record: AgentRecord, given: AgentInput) -> None:
+    """Run the loop and fill `record`, ending with its stop reason. Engine and sandbox errors pass through, but for a
+    box that the model's own commands broke: that ends the trial like any other stop.
 
     Raises GenerationStalled when time ran out in a model call that took at least `STALLED_SHARE` of it.
     """
-    loop = _Loop(
-        record,
-        trial_id=trial_id,
-        instruction=instruction,
-        terminal=terminal,
-        generate=generate,
-        tokenizer=tokenizer,
-        protocol=protocol,
-        wording=wording,
-        limits=limits,
-        sampling=sampling,
-    )
+    loop = _Loop(record, given)
+    limits = given.limits
     limit = asyncio.timeout(limits.timeout_s)
     try:
         async with limit:
@@ -123,31 +118,10 @@ class _Seen:
 
 
 class _Loop:
-    def __init__(
-        self,
-        record: AgentRecord,
-        *,
-        trial_id: str,
-        instruction: str,
-        terminal: Terminal,
-        generate: Generate,
-        tokenizer: ChatTokenizer,
-        protocol: Protocol,
-        wording: Wording,
-        limits: AgentLimits,
-        sampling: SamplingParams,
-    ) -> None:
-        self._record = record
-        self._trial_id = trial_id
-        self._instruction = instruction
-        self._terminal = terminal
-        self._generate = generate
-        self._tokenizer = tokenizer
-        self._protocol = protocol
-        self._wording = wording
-        self._observer = wording.observer(terminal)
-        self._limits = limits
-        self._sampling = sampling
+    def __init__(self, record: AgentRecord, given: AgentInput) -> None:
+        self._record, self._given = record, given
+        self._tokenizer, self._wording, self._limits = given.tokenizer, given.wording, given.limits
+        self._observer = given.wording.observer(given.terminal)
         self._start = time.monotonic()
 
     async def run(self) -> StopReason:
@@ -158,7 +132,7 @@ class _Loop:
 
     async def _turns(self) -> StopReason:
         screen = self._limited(await self._observer.look())
-        prompt = self._tokenizer.first_prompt(self._wording.first_prompt(self._instruction, screen))
+        prompt = self._tokenizer.first_prompt(self._wording.first_prompt(self._given.instruction, screen))
         if len(prompt) > self._limits.max_prompt_tokens:
             return StopReason.CONTEXT_FULL
         claimed = False
@@ -168,7 +142,12 @@ class _Loop:
             generated_s = self._now()
             text = self._tokenizer.decode(call.completion_token_ids)
             response, told = self._read(text, was_cut=call.finish_reason == "length")
-            seen = await self._act(response, told=told)
+            try:
+                seen = await self._act(response, told=told)
+            except BoxBroken as broken:
+                lost = _Seen("", f"[{broken}]", self._now(), True)
+                self._note(call, text, response, lost, (began_s, generated_s), is_last=True)
+                return StopReason.BOX_BROKEN
             is_confirmed = response.task_complete and claimed
             if not response.errors:  # Terminus-2 remembers a claim over an answer that it could not read
                 claimed = response.task_complete
@@ -230,7 +209,7 @@ class _Loop:
         shown = observation
         while True:
             before, after = self._wording.resumed_prompt(
-                self._instruction, shown, part=part, is_summarised=summary is not None
+                self._given.instruction, shown, part=part, is_summarised=summary is not None
             )
             prompt = self._tokenizer.resumed_prompt(before, ids, after)
             if len(prompt) <= self._limits.max_prompt_tokens // 2 or limit_bytes < 16:
@@ -255,13 +234,13 @@ class _Loop:
         starts_stream = parent is None or (bool(record.turns) and record.turns[-1].is_summary)
         # The last sampled token of the parent was never forwarded there, so its row is the first one asked for here.
         start = 0 if starts_stream else len(parent.prompt_token_ids) + len(parent.completion_token_ids) - 1
-        call_id = f"{self._trial_id}/{len(record.calls)}"
+        call_id = f"{self._given.trial_id}/{len(record.calls)}"
         record.pending_call_id, record.pending_since = call_id, time.monotonic()
-        answer = await self._generate(
+        answer = await self._given.generate(
             prompt,
-            sampling=replace(self._sampling, max_new_tokens=max_new_tokens),
+            sampling=replace(self._given.sampling, max_new_tokens=max_new_tokens),
             request_id=call_id,
-            session_id=self._trial_id,
+            session_id=self._given.trial_id,
             routed_experts_start=start,
         )
         record.generate_s += time.monotonic() - record.pending_since
@@ -271,7 +250,7 @@ class _Loop:
         record.cached_tokens += answer.cached_tokens
         call = ModelCall(
             model_call_id=call_id,
-            rollout_id=self._trial_id,
+            rollout_id=self._given.trial_id,
             parent_call_id=parent.model_call_id if parent else None,
             prompt_token_ids=prompt,
             completion_token_ids=answer.output_ids,
@@ -287,7 +266,7 @@ class _Loop:
 
     def _read(self, text: str, *, was_cut: bool) -> tuple[Response, str | None]:
         """The answer, and what the model is told of it instead of the terminal where it was cut off and is void."""
-        response = self._protocol.parse(text)
+        response = self._given.protocol.parse(text)
         if not was_cut:
             return response, None
         told = self._wording.explain_length(
@@ -302,7 +281,7 @@ class _Loop:
         was_idle = True
         for command in response.commands:
             left_s = max(0.0, deadline - time.monotonic())
-            was_idle &= await self._terminal.send_keys(
+            was_idle &= await self._given.terminal.send_keys(
                 command.keystrokes, max_wait_s=min(command.duration_s, left_s)
             )
         if response.errors:

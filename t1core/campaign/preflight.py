@@ -12,7 +12,7 @@ from t1core.agent.tokenizer import ChatTokenizer
 from t1core.cluster.agent_limits import agent_limits
 from t1core.config import CampaignConfig
 from t1core.controller.evaluate import SPLITS
-from t1core.sandbox.doctor import probe
+from t1core.sandbox.kinds import probe_kind
 from t1core.tasks.pool import Pool
 from t1core.train.checkpoint_directory import EXACT, damage, newest_whole
 
@@ -20,9 +20,13 @@ from t1core.train.checkpoint_directory import EXACT, damage, newest_whole
 def check_machine(config: CampaignConfig) -> None:
     """Raise ValueError naming every way in which this machine falls short of the configuration."""
     cluster = config.cluster
-    found = probe()
+    found = probe_kind(config.sandbox.kind)
     problems = [f"{problem.what}; fix: {problem.fix}" for problem in found.problems]
-    if found.is_able and found.num_boxes < config.rollout.max_live_trials:
+    if (
+        not found.problems
+        and found.num_boxes is not None
+        and found.num_boxes < config.rollout.max_live_trials
+    ):
         problems.append(
             f"{found.num_boxes} boxes are all that {found.limited_by} allows here and "
             f"rollout.max_live_trials={config.rollout.max_live_trials} are asked for: lower it, or raise the limit"

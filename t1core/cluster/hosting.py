@@ -17,8 +17,9 @@ from t1core.records import Generation
 from t1core.rollout.engine import EngineDead
 from t1core.rollout.pacing import Pacer
 from t1core.rollout.trial import BoxLimits, RewardRule, TrialRunner
-from t1core.sandbox.bubblewrap import BubblewrapSandbox
+from t1core.sandbox.kinds import open_kind
 from t1core.sandbox.runtime import ensure_runtime
+from t1core.sandbox.sandbox import Sandbox
 from t1core.verifier.grader import Grader
 
 
@@ -63,7 +64,7 @@ class RemoteEngine:
             raise EngineDead(f"the engine's process is gone: {error}"[:300]) from None
 
 
-def make_boxes(config: CampaignConfig) -> tuple[BubblewrapSandbox, Grader]:
+def make_boxes(config: CampaignConfig) -> tuple[Sandbox, Grader]:
     """A sandbox and a grader, not started yet, with the campaign's limits and over the same image."""
     image = Path(config.sandbox.image_dir).absolute() if config.sandbox.image_dir else None
     grader = Grader(
@@ -73,7 +74,13 @@ def make_boxes(config: CampaignConfig) -> tuple[BubblewrapSandbox, Grader]:
         max_processes=config.verifier.max_processes,
         image=image,
     )
-    return BubblewrapSandbox(image=image), grader
+    sandbox = open_kind(
+        config.sandbox.kind,
+        image=image,
+        environment=config.sandbox.harbor_environment,
+        options=config.sandbox.harbor_options,
+    )
+    return sandbox, grader
 
 
 async def make_runner(

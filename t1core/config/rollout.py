@@ -51,6 +51,13 @@ class AgentSettings(Settings):
 
 
 class SandboxSettings(Settings):
+    kind: Literal["bubblewrap", "docker", "harbor"] = "bubblewrap"
+    """What boxes are made of: bubblewrap's processes on this host, a Docker daemon's containers, or an environment of
+    Harbor's. Grades are made on this host, whatever the kind. `t1 doctor` says which work here."""
+    harbor_environment: str = ""
+    """For harbor: its name of the kind of environment (daytona, modal, e2b), or module:Class."""
+    harbor_options: str = ""
+    """For harbor: a JSON object of that environment's own keyword arguments."""
     memory_mb: int = Field(512, ge=64)
     """Memory a box may use."""
     storage_mb: int = Field(64, ge=1)
@@ -58,9 +65,24 @@ class SandboxSettings(Settings):
     max_processes: int = Field(64, ge=8)
     """Processes and threads inside a box."""
     image_dir: str = ""
-    """Root directory of an unpacked image: boxes and graders see its /usr in place of the host's. Empty: the host's."""
+    """Root directory of an unpacked image: graders and bubblewrap boxes see its /usr in place of the host's. Empty: the
+    host's."""
     create_rate_per_s: float = Field(40.0, gt=0)
     """Boxes opened a second at most, training and evaluation together. T1: 6."""
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        if self.kind == "harbor" and not self.harbor_environment:
+            raise ValueError(
+                "sandbox.kind='harbor' needs sandbox.harbor_environment: a kind of Harbor's (daytona, modal, e2b), or "
+                "module:Class"
+            )
+        if self.kind != "harbor" and (self.harbor_environment or self.harbor_options):
+            raise ValueError(
+                f"sandbox.harbor_environment and harbor_options have no effect with sandbox.kind={self.kind!r}: set it "
+                "to 'harbor', or leave them out"
+            )
+        return self
 
 
 class VerifierSettings(Settings):

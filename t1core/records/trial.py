@@ -16,6 +16,7 @@ class StopReason(StrEnum):
     CONTEXT_FULL = "context_full"
     MAX_TOKENS = "max_tokens"
     AGENT_TIMEOUT = "agent_timeout"
+    BOX_BROKEN = "box_broken"  # its commands passed a limit that ends a box, or took the terminal away; graded as it is
     CUT = "cut"  # cancelled as part of the tail of a step
     FAILED = "failed"  # something other than the model broke; see the Failure
 

@@ -20,7 +20,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from t1core.agent.context import AgentLimits, agent_time_s
-from t1core.agent.loop import AgentRecord, Generate, GenerationAborted, GenerationStalled, run_agent
+from t1core.agent.loop import (
+    AgentInput,
+    AgentRecord,
+    Generate,
+    GenerationAborted,
+    GenerationStalled,
+    run_agent,
+)
 from t1core.agent.prompt import Wording
 from t1core.agent.protocol import Protocol
 from t1core.agent.tokenizer import ChatTokenizer
@@ -42,6 +49,7 @@ from t1core.routing import MissingRoutes, validate
 from t1core.sandbox.request import box_spec
 from t1core.sandbox.sandbox import (
     Box,
+    BoxBroken,
     BoxDied,
     BoxSpec,
     BoxTimeout,
@@ -206,19 +214,21 @@ class TrialRunner:
         with trial.timed("agent", Boundary.AGENT):
             await run_agent(
                 trial.record,
-                trial_id=spec.trial_id,
-                instruction=spec.task.instruction,
-                terminal=terminal,
-                generate=self._generate,
-                tokenizer=self._tokenizer,
-                protocol=self._protocol,
-                wording=self._wording,
-                limits=limits,
-                sampling=SamplingParams(
-                    max_new_tokens=limits.max_new_tokens,
-                    temperature=spec.temperature,
-                    stop_token_ids=self._tokenizer.stop_token_ids,
-                    sampling_seed=spec.sampling_seed,
+                AgentInput(
+                    trial_id=spec.trial_id,
+                    instruction=spec.task.instruction,
+                    terminal=terminal,
+                    generate=self._generate,
+                    tokenizer=self._tokenizer,
+                    protocol=self._protocol,
+                    wording=self._wording,
+                    limits=limits,
+                    sampling=SamplingParams(
+                        max_new_tokens=limits.max_new_tokens,
+                        temperature=spec.temperature,
+                        stop_token_ids=self._tokenizer.stop_token_ids,
+                        sampling_seed=spec.sampling_seed,
+                    ),
                 ),
             )
         with trial.timed("grade", Boundary.VERIFIER):
@@ -357,6 +367,8 @@ class _Trial:
             return Boundary.SANDBOX
         if isinstance(error, TrialOverdue) and self.record.pending_call_id is not None:
             return Boundary.ENGINE
+        if isinstance(error, BoxBroken):
+            return Boundary.TASK  # before the agent's first turn, so by the task's own environment
         if isinstance(error, UnresolvedRetry):
             return Boundary.AGENT
         if isinstance(error, ValueError) and self.phase in ("open", "grade"):

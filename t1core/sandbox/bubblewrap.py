@@ -11,7 +11,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from t1core.sandbox import furnish, seccomp
@@ -68,15 +68,21 @@ class BubblewrapSandbox:
         self._seccomp = seccomp.program()
         self._boxes: set[BubblewrapBox] = set()
 
-    async def open(self, spec: BoxSpec) -> BubblewrapBox:
-        """Furnish and start a box; see `Sandbox.open`."""
+    @property
+    def num_free(self) -> int:
+        """How many more boxes and layers it may hold."""
+        return self._block.num_free
+
+    async def open(self, spec: BoxSpec, *, directories: Sequence[str] = ()) -> BubblewrapBox:
+        """Furnish and start a box; see `Sandbox.open`. `directories` are top-level directories that it keeps beside the
+        usual ones."""
         refuse_beyond_bubblewrap(spec, has_image=self._image is not None)
         dockerfile = spec.environment_dir / "Dockerfile" if spec.environment_dir is not None else None
         text = dockerfile.read_text() if dockerfile is not None and dockerfile.exists() else ""
         recipe = read_recipe(text, workdir=spec.workdir, path=BOX_PATH)
         claim = self._block.claim()
         try:
-            box = self._start(spec, recipe, claim=claim)
+            box = self._start(spec, recipe, claim=claim, more=directories)
         except BaseException:
             claim.release()
             raise
@@ -89,8 +95,8 @@ class BubblewrapSandbox:
             raise
         return box
 
-    def _start(self, spec: BoxSpec, recipe: Recipe, *, claim: Claim) -> BubblewrapBox:
-        tops = dict.fromkeys([*KEPT_DIRECTORIES, *recipe.directories])
+    def _start(self, spec: BoxSpec, recipe: Recipe, *, claim: Claim, more: Sequence[str]) -> BubblewrapBox:
+        tops = dict.fromkeys([*KEPT_DIRECTORIES, *recipe.directories, *more])
         directories = {top: claim.path / top[1:] for top in tops}
         for top, directory in directories.items():
             directory.mkdir()

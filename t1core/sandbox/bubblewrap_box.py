@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -23,8 +24,9 @@ from t1core.sandbox.sandbox import (
 )
 from t1core.sandbox.state import Claim, idle
 
-RUN_DEADLINE_S = 120.0
+RUN_DEADLINE_S = UNPACK_DEADLINE_S = 120.0
 GRACE_S = 3.0
+_log = logging.getLogger(__name__)
 _NEW = "New Terminal Output:\n\n"
 _SCREEN = "Current Terminal Screen:\n\n"
 
@@ -171,8 +173,23 @@ class BubblewrapBox:
             raise ValueError(f"box {self.spec.box_id}: cannot read {source}: {_tail(done.stderr)}")
         target.write_bytes(done.stdout)
 
-    async def snapshot(self) -> Layer:
-        """See `Box.snapshot`. Cancelled, it closes the box."""
+    async def unpack(self, archive: Path) -> None:
+        """Unpack a tar archive at the box's root, as far as it goes: what cannot be made here (devices), or is cut
+        off, is left out. Raises BoxDied, BoxBroken."""
+        with open(archive, "rb") as file:
+            done = await self._exec(
+                "tar -xf - -C / --no-same-owner --keep-directory-symlink",
+                stdin_fd=file.fileno(),
+                timeout_s=UNPACK_DEADLINE_S,
+                env=None,
+                cwd="/",
+            )
+        if done.rc != 0:
+            _log.warning("box %s: an archive is not whole: %s", self.spec.box_id, _tail(done.stderr))
+
+    async def snapshot(self, *, workdir: str = "", env: Mapping[str, str] | None = None) -> Layer:
+        """See `Box.snapshot`. `workdir` and `env` are another box's, whose files were unpacked here. Cancelled, it
+        closes the box."""
         if self._ending is not None:
             raise BoxDied(f"box {self.spec.box_id} was closed before its snapshot")
         self._is_layer = True
@@ -188,8 +205,8 @@ class BubblewrapBox:
             path=self.path,
             directories=self._directories,
             uid=self._claim.uid,
-            workdir=self.workdir,
-            env=self._env,
+            workdir=workdir or self.workdir,
+            env=self._env if env is None else env,
             cpu_s=self.cpu_s,
             on_close=self._claim.release,
         )

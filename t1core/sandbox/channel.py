@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from t1core.sandbox.inbox import wire
 from t1core.sandbox.outbox import Outbox
-from t1core.sandbox.sandbox import BoxDied, BoxTimeout
+from t1core.sandbox.sandbox import BoxBroken, BoxDied, BoxTimeout
 
 CONTROL_DEADLINE_S = 60.0
 MAX_OUTPUT_BYTES = 8 << 20
@@ -29,10 +29,11 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[list[bytes]] = self._loop.create_future()
         self.is_dead = False
+        self._broken = ""  # how what runs in the box ended it, as its control process said
         self._loop.add_reader(sock.fileno(), self._receive)
 
     async def ask(self, order: str, *fields: bytes, deadline_s: float = CONTROL_DEADLINE_S) -> list[bytes]:
-        """Send an order and wait for its answer's fields. Raises BoxDied, BoxTimeout."""
+        """Send an order and wait for its answer's fields. Raises BoxDied, BoxBroken, BoxTimeout."""
         ident, answer = self.start(order, *fields)
         try:
             return await asyncio.wait_for(answer, deadline_s)
@@ -45,9 +46,9 @@ class Channel:
         self, order: str, *fields: bytes, fds: tuple[int, ...] = ()
     ) -> tuple[bytes, "asyncio.Future[list[bytes]]"]:
         """Send an order, with descriptors that the caller may close at once; returns its id and the answer to
-        come. Never waits for the control process to take it. Raises BoxDied."""
+        come. Never waits for the control process to take it. Raises BoxDied, BoxBroken."""
         if self.is_dead:
-            raise BoxDied(f"box {self._box_id} is gone: {self._why_dead()}")
+            raise self._end()
         self._next_id += 1
         ident = b"%d" % self._next_id
         answer = self._waiting[ident] = self._loop.create_future()
@@ -55,8 +56,13 @@ class Channel:
             self._outbox.send(wire.pack(order.encode(), ident, *fields), fds=fds)
         except OSError:
             self._waiting.pop(ident)
-            raise BoxDied(f"box {self._box_id} is gone: {self._why_dead()}") from None
+            raise self._end() from None
         return ident, answer
+
+    def _end(self) -> Exception:
+        if self._broken:
+            return BoxBroken(f"box {self._box_id} is gone: {self._broken}")
+        return BoxDied(f"box {self._box_id} is gone: {self._why_dead()}")
 
     def _receive(self) -> None:
         for _ in range(64):
@@ -78,18 +84,21 @@ class Channel:
                 return
 
     def _dispatch(self, kind: bytes, ident: bytes = b"", *fields: bytes) -> None:
+        if kind == b"broken":
+            self._broken = ident[:500].decode(errors="replace")
+            return
         answer = self.ready if kind == b"ready" else self._waiting.pop(ident, None)
         if answer is None or answer.done():
             return
         if kind == b"error":
             answer.set_exception(
-                RuntimeError(f"box {self._box_id}: {b' '.join(fields)[:500].decode(errors='replace')}")
+                BoxBroken(f"box {self._box_id}: {b' '.join(fields)[:500].decode(errors='replace')}")
             )
         else:
             answer.set_result(list(fields))
 
     def close(self) -> None:
-        """End the conversation; every open order fails with BoxDied."""
+        """End the conversation; every open order fails with BoxDied or BoxBroken."""
         if self.is_dead:
             return
         self.is_dead = True
@@ -98,7 +107,7 @@ class Channel:
         self._socket.close()
         for answer in [self.ready, *self._waiting.values()]:
             if not answer.done():
-                answer.set_exception(BoxDied(f"box {self._box_id} is gone: {self._why_dead()}"))
+                answer.set_exception(self._end())
                 answer.exception()  # the waiter may have left already; its silence is no error
         self._waiting.clear()
 

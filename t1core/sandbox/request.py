@@ -2,9 +2,10 @@
 
 import os
 import warnings
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from t1core.records.task import TaskEnvironment
+from t1core.sandbox.dockerfile import RESERVED
 from t1core.sandbox.sandbox import BoxSpec
 
 DEFAULT_WORKDIR = "/app"
@@ -64,6 +65,20 @@ def refuse_beyond_bubblewrap(spec: BoxSpec, *, has_image: bool) -> None:
         )
     if reasons:
         raise ValueError(f"box {spec.box_id}: " + "; ".join(reasons))
+
+
+def refuse_without_image(spec: BoxSpec) -> None:
+    """Raise ValueError, with the way out, for a task that names no image to a kind that runs images."""
+    has_dockerfile = spec.environment_dir is not None and (spec.environment_dir / "Dockerfile").is_file()
+    if not spec.docker_image and not has_dockerfile:
+        raise ValueError(
+            f"box {spec.box_id}: no image: add environment/Dockerfile, or environment.docker_image to task.toml"
+        )
+    top = PurePosixPath(spec.workdir).parts[1:2]
+    if not top or top[0] in RESERVED:
+        raise ValueError(
+            f"box {spec.box_id}: working directory {spec.workdir}: what lies there is not graded; use one such as /app"
+        )
 
 
 def _within(name: str, asked: int | None, limit: int) -> int:

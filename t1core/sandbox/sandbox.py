@@ -28,6 +28,11 @@ class BoxDied(RuntimeError):
     """The box is gone while it was needed: killed from inside, by a limit, or with its host."""
 
 
+class BoxBroken(RuntimeError):
+    """What runs in the box has made it useless: passed a limit that ends a box, or taken away its terminal for good.
+    Its own doing, so the box's files, which can still be had by `snapshot`, are what it is judged by."""
+
+
 class BoxTimeout(RuntimeError):
     """The box did not answer within a control call's deadline."""
 
@@ -98,7 +103,7 @@ class Terminal(Protocol):
 
     async def send_keys(self, keys: str, *, max_wait_s: float) -> bool:
         """Type `keys` as tmux would (text, or one key name such as `C-c`) and wait until the shell's prompt
-        is back and the pane is quiet, at most `max_wait_s`. True when the shell is idle. Raises BoxDied,
+        is back and the pane is quiet, at most `max_wait_s`. True when the shell is idle. Raises BoxDied, BoxBroken,
         BoxTimeout."""
         ...
 
@@ -123,7 +128,7 @@ class Box(Protocol):
         self, cmd: str, *, timeout_s: float, env: Mapping[str, str] | None = None, cwd: str | None = None
     ) -> ExecResult:
         """Run `bash -c cmd`. On timeout its process group is killed and `timed_out` is set. Raises
-        BoxDied."""
+        BoxDied, BoxBroken."""
         ...
 
     async def terminal(self, *, width: int = TERMINAL_WIDTH, height: int = TERMINAL_HEIGHT) -> Terminal:
@@ -139,7 +144,7 @@ class Box(Protocol):
         ...
 
     async def snapshot(self) -> Layer:
-        """Kill the box and hand over its writable directories."""
+        """Kill the box and hand over its writable directories, also of one that is broken."""
         ...
 
     async def close(self) -> None:
@@ -151,7 +156,7 @@ class Sandbox(Protocol):
     """Opens boxes."""
 
     async def open(self, spec: BoxSpec) -> Box:
-        """Raises SandboxUnavailable, ValueError for an environment this kind cannot honour, BoxDied,
+        """Raises SandboxUnavailable, ValueError for an environment this kind cannot honour, BoxDied, BoxBroken,
         BoxTimeout."""
         ...
 

@@ -195,6 +195,11 @@ class StateBlock:
         self.path.chmod(0o711)
         self._free = deque(range(num_slots))
 
+    @property
+    def num_free(self) -> int:
+        """Places that nobody has claimed."""
+        return len(self._free)
+
     def claim(self) -> Claim:
         """A fresh directory and a uid that nobody else uses. Raises SandboxUnavailable when all are taken, and
         ValueError when the block was given back."""

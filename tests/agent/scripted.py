@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 
 from t1core.agent.context import AgentLimits
-from t1core.agent.loop import AgentRecord, run_agent
+from t1core.agent.loop import AgentInput, AgentRecord, run_agent
 from t1core.agent.prompt import WORDINGS
 from t1core.agent.protocol import PROTOCOLS
 from t1core.agent.response import Command, render_response
@@ -63,15 +63,17 @@ def run_scripted(model, terminal, *, prompt="compact", instruction="do", **limit
     }
     work = run_agent(
         record,
-        trial_id="t",
-        instruction=instruction,
-        terminal=terminal,
-        generate=model.generate,
-        tokenizer=model.tokenizer,
-        protocol=PROTOCOLS["json"],
-        wording=WORDINGS[prompt],
-        limits=AgentLimits(**given | limits),
-        sampling=SamplingParams(max_new_tokens=1),
+        AgentInput(
+            trial_id="t",
+            instruction=instruction,
+            terminal=terminal,
+            generate=model.generate,
+            tokenizer=model.tokenizer,
+            protocol=PROTOCOLS["json"],
+            wording=WORDINGS[prompt],
+            limits=AgentLimits(**given | limits),
+            sampling=SamplingParams(max_new_tokens=1),
+        ),
     )
     asyncio.run(work)
     return record

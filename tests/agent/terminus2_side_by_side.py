@@ -20,7 +20,7 @@ os.environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HARBOR_TELEMETRY": "off"
 
 from t1core.agent.choose import protocol_of, wording_of
 from t1core.agent.context import AgentLimits
-from t1core.agent.loop import AgentRecord, run_agent
+from t1core.agent.loop import AgentInput, AgentRecord, run_agent
 from t1core.agent.protocol import PROTOCOLS
 from t1core.agent.terminus2 import terminus2_protocol
 from t1core.agent.tokenizer import train_tokenizer
@@ -135,23 +135,25 @@ async def our_prompts(box, *, script, form, instruction):
     record = AgentRecord()
     await run_agent(
         record,
-        trial_id="t",
-        instruction=instruction,
-        terminal=await box.terminal(),
-        generate=generate,
-        tokenizer=tokenizer,
-        protocol=protocol_of("terminus2", protocol=form),
-        wording=wording_of("terminus2", protocol=form),
-        limits=AgentLimits(
-            max_turns=len(script),
-            max_new_tokens=OUTPUT_TOKENS,
-            context_tokens=10_000_000,
-            context_margin_tokens=0,
-            timeout_s=500.0,
-            max_wait_s=60.0,
-            output_limit_bytes=10_000,
+        AgentInput(
+            trial_id="t",
+            instruction=instruction,
+            terminal=await box.terminal(),
+            generate=generate,
+            tokenizer=tokenizer,
+            protocol=protocol_of("terminus2", protocol=form),
+            wording=wording_of("terminus2", protocol=form),
+            limits=AgentLimits(
+                max_turns=len(script),
+                max_new_tokens=OUTPUT_TOKENS,
+                context_tokens=10_000_000,
+                context_margin_tokens=0,
+                timeout_s=500.0,
+                max_wait_s=60.0,
+                output_limit_bytes=10_000,
+            ),
+            sampling=SamplingParams(max_new_tokens=OUTPUT_TOKENS),
         ),
-        sampling=SamplingParams(max_new_tokens=OUTPUT_TOKENS),
     )
     return prompts, str(record.stop_reason)
 

@@ -9,6 +9,7 @@ import pytest
 from t1core.agent.context import AgentLimits
 from t1core.agent.prompt import WORDINGS
 from t1core.agent.protocol import PROTOCOLS
+from t1core.agent.response import Command, render_response
 from t1core.agent.tokenizer import train_tokenizer
 from t1core.records import Boundary, Grade, RewardSource, StopReason, Task
 from t1core.rollout.engine import EngineRefused
@@ -57,7 +58,18 @@ async def breaking(input_ids, **request):
     raise RuntimeError("a bug in the agent")
 
 
-def trial(task, tokenizer, *, generate=breaking, during=None, deadline_s=120.0, timeout_s=60.0):
+def trial(
+    task,
+    tokenizer,
+    *,
+    generate=breaking,
+    during=None,
+    deadline_s=120.0,
+    timeout_s=60.0,
+    limits=None,
+    storage_mb=64,
+    grades=False,
+):
     """Run one trial, `during` beside it: (result, engine, live boxes afterwards, seconds)."""
 
     async def run():
@@ -72,9 +84,9 @@ def trial(task, tokenizer, *, generate=breaking, during=None, deadline_s=120.0, 
             tokenizer=tokenizer,
             protocol=PROTOCOLS["json"],
             wording=WORDINGS["compact"],
-            limits=replace(LIMITS, timeout_s=timeout_s),
+            limits=replace(LIMITS, timeout_s=timeout_s, **(limits or {})),
             verifier_timeout_s=60.0,
-            box_limits=BoxLimits(memory_mb=512, storage_mb=64, max_processes=64),
+            box_limits=BoxLimits(memory_mb=512, storage_mb=storage_mb, max_processes=64),
             reward=RewardRule("dense", 20.0, False),
             pacer=Pacer(100.0),
             num_experts=8,
@@ -84,6 +96,8 @@ def trial(task, tokenizer, *, generate=breaking, during=None, deadline_s=120.0, 
         )
         began = time.monotonic()
         try:
+            if grades:
+                await grader.start()
             spec = TrialSpec("trial", task, step=0, attempt=0, sampling_seed=0)
             work = asyncio.create_task(runner.run(spec))
             if during is not None:
@@ -187,14 +201,67 @@ def test_missing_routes_abort_the_rollout_and_name_the_engine(task, tokenizer, m
         trial(task, tokenizer, generate=one_word(tokenizer))
 
 
+FILLER = "echo done > work; head -c 30M /dev/zero > f; sleep 20"
+
+
+@pytest.mark.parametrize(
+    ("line", "stop"),
+    [
+        (FILLER, StopReason.BOX_BROKEN),
+        ("echo done > work; python3 -c 'bytearray(900 << 20)'", StopReason.MAX_TURNS),
+    ],
+    ids=["disk", "memory"],
+)
+def test_an_agent_that_passes_a_limit_of_its_box_is_graded_and_not_tried_again(
+    task, tokenizer, monkeypatch, line, stop
+):
+    monkeypatch.setattr(TrialRunner, "_assemble", lambda *_: ())
+    (task.path / "tests").mkdir()
+    (task.path / "tests" / "test_outputs.py").write_text(
+        "import pathlib\ndef test_a(): assert pathlib.Path('/app/work').exists()\n"
+    )
+    typed = render_response((Command(line + "\n", 30.0),), analysis="a", plan="p", task_complete=False)
+    ended, _, live, _ = trial(
+        task,
+        tokenizer,
+        generate=saying(tokenizer, typed),
+        limits={"max_wait_s": 40.0, "max_new_tokens": 400},
+        storage_mb=20,
+        grades=True,
+    )
+    assert ended.failure is None
+    assert (ended.stop_reason, live) == (stop, 0)
+    assert (ended.grade.passed, ended.reward) == (1, 0.05)
+    assert [turn.commands for turn in ended.turns] == [((line + "\n", 30.0),)]
+    if stop is StopReason.BOX_BROKEN:
+        assert "its limit is 20 MB" in ended.turns[0].screen
+
+
+def test_a_box_that_is_broken_before_the_first_turn_is_the_tasks_failure(task, tokenizer):
+    (task.path / "environment" / "Dockerfile").write_text(
+        "FROM debian\nRUN head -c 30M /dev/zero > /app/f; sleep 5\n"
+    )
+    ended, _, live, _ = trial(task, tokenizer, generate=one_word(tokenizer), storage_mb=20)
+    assert (ended.failure.boundary, ended.failure.kind, ended.failure.retryable) == (
+        Boundary.TASK,
+        "BoxBroken",
+        False,
+    )
+    assert live == 0
+
+
 def one_word(tokenizer):
+    return saying(tokenizer, "")
+
+
+def saying(tokenizer, text):
     import numpy as np
 
     from t1core.records import Generation
 
     async def generate(input_ids, **request):
-        ids = np.array([tokenizer.im_end], np.int32)
-        zeros = np.zeros(1, np.int32)
+        ids = np.append(tokenizer.encode(text), np.int32(tokenizer.im_end)).astype(np.int32)
+        zeros = np.zeros(len(ids), np.int32)
         return Generation(ids, zeros.astype(np.float32), None, 0, "stop", 0, zeros, 0)
 
     return generate

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from t1core.agent.context import AgentLimits, SummaryBudget
-from t1core.agent.loop import AgentRecord, run_agent
+from t1core.agent.loop import AgentInput, AgentRecord, run_agent
 from t1core.agent.prompt import WORDINGS
 from t1core.agent.protocol import PROTOCOLS
 from t1core.agent.tokenizer import train_tokenizer
@@ -37,9 +37,7 @@ def test_a_summarised_trial_is_trained_in_two_rows_with_all_their_routes(checkpo
     async def run():
         engine = EmbeddedEngine(checkpoint, dtype="float32", max_context=512)
         try:
-            await run_agent(
-                record,
-                trial_id="t",
+            await run_agent(record, AgentInput(                trial_id="t",
                 instruction="do",
                 terminal=ScriptedTerminal("root"),
                 generate=engine.generate,
@@ -52,7 +50,7 @@ def test_a_summarised_trial_is_trained_in_two_rows_with_all_their_routes(checkpo
                     summary=SummaryBudget(trigger=200, summary=16, request=request),
                 ),
                 sampling=SamplingParams(max_new_tokens=24, stop_token_ids=tokenizer.stop_token_ids, sampling_seed=1),
-            )  # fmt: skip
+            ))  # fmt: skip
         finally:
             await engine.close()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from t1core.sandbox.sandbox import BoxDied
+from t1core.sandbox.sandbox import BoxBroken
 from t1core.sandbox.state import remove_tree
 from tests.sandbox.boxes import host_processes, in_sandbox, spec
 
@@ -167,7 +167,7 @@ def test_a_memory_bomb_of_many_small_processes_is_spared_one_by_one():
 def test_a_disk_filler_that_hides_from_the_count_is_found(way, why):
     async def run(sandbox):
         box = await sandbox.open(spec(storage_mb=4))
-        with pytest.raises(BoxDied, match=why):
+        with pytest.raises(BoxBroken, match=why):
             await box.exec('python3 -c "$PROGRAM"', timeout_s=60, env={"PROGRAM": way})
         await box.close()
         assert [entry.name for entry in sandbox.state_path.iterdir()] == ["etc"]

@@ -1,13 +1,15 @@
-"""The sandbox contract, clause by clause, over every system that boxes run on."""
+"""The sandbox contract, clause by clause, for every kind of box."""
 
 import asyncio
+import functools
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from t1core.sandbox.sandbox import BoxDied, SandboxUnavailable
-from tests.sandbox.boxes import host_processes, in_sandbox, spec
+from tests.sandbox.boxes import host_processes
+from tests.sandbox.kinds import KINDS, in_kind, skip_where_unable
 from tests.sandbox.tiny_image import make_image
 
 
@@ -18,14 +20,16 @@ def tiny_image():
         yield make_image(Path(place) / "root")
 
 
-@pytest.fixture(params=["the host's /usr", "an image"])
-def options(request):
-    """What `in_sandbox` opens."""
-    return {} if request.param.startswith("the host") else {"image": request.getfixturevalue("tiny_image")}
+@pytest.fixture(params=KINDS)
+def kind(request):
+    """Runs a test's coroutine with a sandbox of each kind."""
+    skip_where_unable(request.param)
+    image = request.getfixturevalue("tiny_image") if request.param.endswith("an image") else None
+    return functools.partial(in_kind, request.param, image=image)
 
 
-def test_exec_gives_code_output_and_error_and_takes_environment_and_directory(options):
-    async def run(sandbox):
+def test_exec_gives_code_output_and_error_and_takes_environment_and_directory(kind):
+    async def run(sandbox, spec):
         box = await sandbox.open(spec(env={"A": "1"}))
         done = await box.exec(
             'echo "$A$B"; pwd; echo err >&2; exit 7', timeout_s=30, env={"B": "2"}, cwd="/root"
@@ -34,15 +38,15 @@ def test_exec_gives_code_output_and_error_and_takes_environment_and_directory(op
         late = await box.exec("echo begun; sleep 55.5", timeout_s=0.5)
         assert (late.rc, late.stdout, late.timed_out) == (-9, b"begun\n", True)
 
-    in_sandbox(run, **options)
+    kind(run)
 
 
-def test_put_and_get_carry_bytes_and_the_mode(options, tmp_path):
+def test_put_and_get_carry_bytes_and_the_mode(kind, tmp_path):
     content = bytes(range(256)) * 400
     (tmp_path / "in").write_bytes(content)
     (tmp_path / "in").chmod(0o755)
 
-    async def run(sandbox):
+    async def run(sandbox, spec):
         box = await sandbox.open(spec())
         await box.put(tmp_path / "in", "/app/deep/er/in")
         assert (await box.exec("test -x deep/er/in", timeout_s=30)).rc == 0
@@ -50,12 +54,12 @@ def test_put_and_get_carry_bytes_and_the_mode(options, tmp_path):
         with pytest.raises(ValueError, match="cannot read /app/none"):
             await box.get("/app/none", tmp_path / "out")
 
-    in_sandbox(run, **options)
+    kind(run)
     assert (tmp_path / "out").read_bytes() == content
 
 
-def test_the_terminal_waits_for_the_shell_and_shows_what_is_new(options):
-    async def run(sandbox):
+def test_the_terminal_waits_for_the_shell_and_shows_what_is_new(kind):
+    async def run(sandbox, spec):
         terminal = await (await sandbox.open(spec())).terminal()
         await terminal.incremental()
         assert await terminal.send_keys("echo one > f; cat f\n", max_wait_s=60)
@@ -65,11 +69,11 @@ def test_the_terminal_waits_for_the_shell_and_shows_what_is_new(options):
         assert not await terminal.send_keys("cat\n", max_wait_s=0.3)
         assert await terminal.send_keys("C-c", max_wait_s=60)
 
-    in_sandbox(run, **options)
+    kind(run)
 
 
-def test_a_snapshot_kills_the_box_and_leaves_its_files_until_the_layer_is_closed(options):
-    async def run(sandbox):
+def test_a_snapshot_kills_the_box_and_leaves_its_files_until_the_layer_is_closed(kind):
+    async def run(sandbox, spec):
         box = await sandbox.open(spec(env={"A": "1"}))
         await box.exec("echo x > f; sleep 56.5 & sleep 0.1", timeout_s=30)
         layer = await box.snapshot()
@@ -82,11 +86,11 @@ def test_a_snapshot_kills_the_box_and_leaves_its_files_until_the_layer_is_closed
         layer.close()
         assert not layer.path.exists()
 
-    in_sandbox(run, **options)
+    kind(run)
 
 
-def test_close_is_idempotent_and_leaves_nothing(options):
-    async def run(sandbox):
+def test_close_is_idempotent_and_leaves_nothing(kind):
+    async def run(sandbox, spec):
         box = await sandbox.open(spec())
         await box.exec("echo x > f; sleep 57.5 & sleep 0.1", timeout_s=30)
         await asyncio.gather(box.close(), box.close())
@@ -94,26 +98,52 @@ def test_close_is_idempotent_and_leaves_nothing(options):
         assert host_processes("sleep 57.5") == []
         assert [entry.name for entry in sandbox.state_path.iterdir()] == ["etc"]
 
-    in_sandbox(run, **options)
+    kind(run)
 
 
-def test_boxes_share_nothing(options):
-    async def run(sandbox):
+def test_boxes_share_nothing(kind):
+    async def run(sandbox, spec):
         boxes = await asyncio.gather(*(sandbox.open(spec(f"b{i}")) for i in range(2)))
         await boxes[0].exec("echo x | cat > /app/f; cat /app/f > /tmp/f", timeout_s=30)
         done = await boxes[1].exec("ls /tmp; test -e /app/f", timeout_s=30)
         assert (done.rc, done.stdout) == (1, b"")
 
-    in_sandbox(run, **options)
+    kind(run)
 
 
-def test_a_kind_says_what_it_cannot_hold_or_honour(options):
-    async def run(sandbox):
-        with pytest.raises(ValueError, match=r"agent\.user 'bob': boxes have one user"):
-            await sandbox.open(spec(user="bob"))
+def test_a_kind_says_when_it_holds_no_more(kind):
+    async def run(sandbox, spec):
         box = await sandbox.open(spec())
-        with pytest.raises(SandboxUnavailable, match="1 boxes and layers are open"):
-            await sandbox.open(spec())
-        await box.close()
+        with pytest.raises(SandboxUnavailable, match=r"1 boxes .*are open in this sandbox"):
+            await sandbox.open(spec("second"))
+        layer = await box.snapshot()
+        with pytest.raises(SandboxUnavailable, match="are open in this sandbox"):
+            await sandbox.open(spec("third"))
+        layer.close()
+        await (await sandbox.open(spec("fourth"))).close()
 
-    in_sandbox(run, max_boxes=1, **options)
+    kind(run, max_boxes=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "why"),
+    [
+        ("bubblewrap", {"user": "bob"}, r"agent\.user 'bob': boxes have one user"),
+        ("bubblewrap", {"num_gpus": 1}, r"environment\.gpus 1: boxes see no GPU"),
+        ("bubblewrap", {"docker_image": "a/b"}, "run no image; add a Dockerfile"),
+        ("docker", {"docker_image": ""}, "no image: add environment/Dockerfile"),
+        ("docker", {"docker_image": "none:1"}, "pull access denied for none"),
+        ("docker", {"workdir": "/opt/x"}, "working directory /opt/x: what lies there is not graded"),
+        ("harbor", {"docker_image": ""}, "no image: add environment/Dockerfile"),
+        ("harbor", {"num_gpus": 1}, "Harbor's environment refuses it: .*GPU"),
+        ("harbor", {"cpus": 0.5}, "Harbor's environment refuses it: .*cpus"),
+    ],
+)
+def test_what_a_kind_cannot_honour_is_refused_with_the_reason(name, asked, why):
+    skip_where_unable(name)
+
+    async def run(sandbox, spec):
+        with pytest.raises(ValueError, match=why):
+            await sandbox.open(spec(**asked))
+
+    in_kind(name, run, image=None)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from t1core.sandbox.doctor import probe
-from t1core.sandbox.sandbox import BoxDied
+from t1core.sandbox.sandbox import BoxBroken
 from t1core.sandbox.state import StateBlock
 from tests.sandbox.boxes import in_sandbox, spec
 
@@ -32,11 +32,16 @@ def test_memory_is_summed_over_the_box_and_the_largest_process_goes():
 def test_a_box_that_writes_too_much_ends_and_says_why():
     async def run(sandbox):
         box = await sandbox.open(spec("b3", storage_mb=20))
-        with pytest.raises(BoxDied, match=r"b3 is gone: the box has written \d+ MB, its limit is 20 MB"):
+        await box.exec("echo done > /app/work", timeout_s=30)
+        with pytest.raises(BoxBroken, match=r"b3 is gone: the box has written \d+ MB, its limit is 20 MB"):
             await box.exec(
                 "for i in 1 2 3; do head -c 15M /dev/zero > /tmp/f$i; done; sleep 30", timeout_s=60
             )
-        await box.close()
+        with pytest.raises(BoxBroken, match="its limit is 20 MB"):
+            await box.exec("true", timeout_s=5)
+        layer = await box.snapshot()
+        assert (layer.directories["/app"] / "work").read_text() == "done\n"
+        layer.close()
 
     in_sandbox(run)
 

@@ -11,6 +11,8 @@ costs). Orders and answers are `wire` messages on the socket whose number is arg
     capture id is_whole                               ->  ok id text
     new id                                            ->  ok id is_new text
 
+Unasked: `ready` at the start, and `broken why` as the last words of a box that what runs in it has ended.
+
 The end of the socket is the end of the box. As the namespace's first process it reaps every orphan, and no
 signal sent from inside the box can end it.
 """
@@ -59,30 +61,36 @@ class Control:
         self._polled_terminal = -1
 
     def run(self) -> None:
-        """Serve until the host closes the socket or the box passes its limits."""
+        """Serve until the host closes the socket, or what runs in the box breaks it."""
         self._answer(b"ready")
+        try:
+            why = self._serve()
+        except Exception as error:  # tmux, which is the box's to change, makes no sense
+            why = repr(error)
+        if why:
+            self._answer(b"broken", why.encode())
+
+    def _serve(self) -> str:
         while True:
             terminal, wake_at = self._terminal, self._watch.due_at
             if terminal is not None:
                 self._follow(terminal)
-                if terminal.wake_at is not None:
-                    wake_at = min(wake_at, terminal.wake_at)
+                wake_at = min(wake_at, terminal.due_at)
             timeout = max(0.0, (wake_at - monotonic()) * 1000) + 0.5
             for fd, _ in self._poll.poll(timeout):
                 if fd == self._socket.fileno():
                     if not self._receive():
-                        return
+                        return ""
                 elif fd == self._child_ended:
                     self._reap()
                 elif terminal is not None and fd == terminal.out_fd:
                     terminal.pump()
-            if terminal is not None and terminal.wake_at is not None and monotonic() >= terminal.wake_at:
+            if terminal is not None and monotonic() >= terminal.due_at:
                 terminal.tick()
             if monotonic() >= self._watch.due_at:
                 is_active = bool(self._running) or (terminal is not None and terminal.is_waiting)
                 if why := self._watch.look(is_active=is_active):
-                    os.write(2, why.encode())
-                    return
+                    return why
 
     def _follow(self, terminal: Terminal) -> None:
         if terminal.out_fd != self._polled_terminal:
@@ -188,6 +196,15 @@ def forbid_tracing() -> None:
     _ctypes.call_function(prctl, (PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
+def go_first() -> None:
+    """When the host runs out of memory, what runs in a box is to end before what holds it."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:  # some hosts do not let us
+        return
+
+
 def end_everything() -> None:
     """Kill and reap what is left, so that its CPU time is counted; whatever escapes dies with us."""
     give_up = monotonic() + END_WITHIN_S
@@ -204,6 +221,7 @@ def main() -> None:
     joined by colons, then `NAME=value` for each resource limit."""
     forbid_tracing()
     socket, memory, storage, directories, *limits = sys.argv[1:]
+    go_first()
     for pair in limits:
         name, _, value = pair.partition("=")
         resource.setrlimit(getattr(resource, "RLIMIT_" + name), (int(value), int(value)))

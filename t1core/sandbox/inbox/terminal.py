@@ -14,6 +14,10 @@ QUIET_S = 0.012
 RECHECK_S = (0.02, 0.04, 0.08, 0.15)
 PROMPT_START, PROMPT_END = b"root@box:", b"#"
 KEYS_PER_COMMAND = 4000
+STUCK_S = 15.0  # how long tmux may leave a command unanswered before it is taken for stopped
+RESEND_S = 0.02
+SIGKILL = 9
+NEVER = float("inf")
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ./_,:=+@%^&*()[]|<>?!'-")
 
 
@@ -42,7 +46,8 @@ class Terminal:
         self.out_fd, out_write = os.pipe()
         width, height = self._size
         argv = ["tmux", "-S", self._socket, "-C", "new-session", "-x", str(width), "-y", str(height)]
-        if os.fork() == 0:
+        self._client_pid = os.fork()
+        if self._client_pid == 0:
             try:
                 os.chdir(self._cwd)
                 os.dup2(in_read, 0)
@@ -53,13 +58,14 @@ class Terminal:
                 os._exit(127)
         os.close(in_read)
         os.close(out_write)
-        os.set_blocking(self.out_fd, False)
+        for fd in (self.out_fd, self._in_fd):
+            os.set_blocking(fd, False)
         self.restarts += 1
-        self._started_at = monotonic()
-        self._buffer = b""
+        self._started_at = self._heard_at = monotonic()
+        self._buffer = self._unsent = b""
         self._block: tuple[bytes, list[bytes]] | None = None
         self._asked: list[Callable[[list[bytes]], None]] = [lambda lines: None]  # new-session's own block
-        self._shell_pid = 0
+        self._shell_pid = self._server_pid = 0
         self._previous: bytes | None = None
         self._checking = False
         self._last_output: float | None = None
@@ -68,20 +74,44 @@ class Terminal:
             0  # send-keys commands not yet carried out: what the pane prints before is no answer to them
         )
         self._rechecks = 0
-        self._ask(b"display-message -p '#{pane_pid}'", self._set_shell)
+        self._ask(b"display-message -p '#{pane_pid} #{pid}'", self._set_shell)
 
     def _set_shell(self, lines: list[bytes]) -> None:
-        self._shell_pid = int(lines[0])
+        words = lines[0].split()
+        self._shell_pid, self._server_pid = int(words[0]), int(words[-1])
 
     def _ask(self, command: bytes, answer: Callable[[list[bytes]], None]) -> None:
         assert self.out_fd >= 0, "the terminal has ended"
+        if not self._asked:
+            self._heard_at = monotonic()
         self._asked.append(answer)
-        os.write(self._in_fd, command + b"\n")
+        self._unsent += command + b"\n"
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write what tmux takes; it reads no more once somebody in the box has stopped it."""
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._in_fd, self._unsent) :]
+        except BlockingIOError:
+            self._resend_at = monotonic() + RESEND_S
+        except BrokenPipeError:  # the client has ended, and says so on its output
+            self._unsent = b""
 
     @property
     def is_waiting(self) -> bool:
         """Whether somebody waits for the shell."""
         return self._idle is not None
+
+    @property
+    def due_at(self) -> float:
+        """When `tick` is to be called at the latest."""
+        times = [NEVER if self.wake_at is None else self.wake_at]
+        if self.out_fd >= 0 and self._asked:
+            times.append(self._heard_at + STUCK_S)
+            if self._unsent:
+                times.append(self._resend_at)
+        return min(times)
 
     # What the event loop calls.
 
@@ -94,6 +124,8 @@ class Terminal:
         if not data:
             self._ended()
             return
+        self._heard_at = monotonic()
+        self._flush()
         lines = (self._buffer + data).split(b"\n")
         self._buffer = lines.pop()
         printed = False
@@ -116,11 +148,22 @@ class Terminal:
                 self.wake_at = min(self._deadline, self._last_output + QUIET_S)
 
     def tick(self) -> None:
-        """See whether the wait is over."""
+        """See whether the wait is over, and whether tmux still answers; one that does not is killed, which is the end
+        of the shell."""
+        now = monotonic()
+        if self.out_fd >= 0 and self._asked:
+            self._flush()
+            if now >= self._heard_at + STUCK_S:
+                self._heard_at = now
+                for pid in {self._server_pid, self._client_pid} - {0}:
+                    _kill(pid)
+        if self.wake_at is not None and now >= self.wake_at:
+            self._see_wait(now)
+
+    def _see_wait(self, now: float) -> None:
         self.wake_at = None
         if self._idle is None:
             return
-        now = monotonic()
         if now >= self._deadline:
             self._finish(False)
         elif self._checking or (self._last_output is None and not self._sent_nothing):
@@ -240,13 +283,21 @@ class Terminal:
         """The shell left. A fresh one takes its place, and whoever waits goes on waiting for its prompt."""
         os.close(self.out_fd)
         os.close(self._in_fd)
+        self.out_fd = self._in_fd = -1
         waiting, self._asked = self._asked, []
-        for answer in waiting:
-            answer([b"0"])
         self._failures = self._failures + 1 if monotonic() < self._started_at + 0.2 else 0
         if self._failures < 3:
             self._start()
-            return
-        self.out_fd = -1  # nothing can be started now (no process left to fork, say); the next keys try again
-        if self._idle is not None:
+        for answer in waiting:
+            answer([b"0"])
+        self._previous = None
+        # Nothing can be started now (no process left to fork, say); the next keys try again.
+        if self.out_fd < 0 and self._idle is not None:
             self._finish(False)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, SIGKILL)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,192 @@
+"""A box over a `Machine`: commands, terminal and files by its shell, and what is left of it as a layer of this host.
+
+The layer is unpacked inside a bubblewrap box of this host, never by the host itself: it is the agent's archive.
+"""
+
+import asyncio
+import logging
+import shlex
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from t1core.sandbox.bubblewrap import KEPT_DIRECTORIES, BubblewrapSandbox
+from t1core.sandbox.channel import CONTROL_DEADLINE_S
+from t1core.sandbox.dockerfile import RESERVED
+from t1core.sandbox.machine import NEEDS, Finished, Machine, answered, exec_script, shell
+from t1core.sandbox.machine_terminal import MachineTerminal
+from t1core.sandbox.sandbox import (
+    TERMINAL_HEIGHT,
+    TERMINAL_WIDTH,
+    BoxBroken,
+    BoxDied,
+    BoxSpec,
+    ExecResult,
+    Layer,
+    SandboxUnavailable,
+)
+
+SNAPSHOT_DEADLINE_S = 300.0
+KILLED = -9
+OUTPUT_BYTES = 1 << 20  # of each stream; it passes through other people's servers as one answer
+_log = logging.getLogger(__name__)
+_ENV = {"HOME": "/root", "TERM": "xterm-256color", "LANG": "C.UTF-8", "PS1": r"root@box:\w# "}
+
+
+class MachineBox:
+    """See `sandbox.Box`. Exit codes are the shell's: 128 and a signal's number for one that a signal ended."""
+
+    def __init__(
+        self,
+        spec: BoxSpec,
+        machine: Machine,
+        *,
+        workdir: str,
+        env: Mapping[str, str],
+        unpacker: BubblewrapSandbox,
+        on_closed: Callable[["MachineBox"], None],
+    ) -> None:
+        """`env` is what the image and the task set; `unpacker` opens the box in which the layer is unpacked."""
+        self.spec, self.workdir, self._machine = spec, workdir, machine
+        self._env, self._unpacker, self._on_closed = dict(env), unpacker, on_closed
+        self._tops: tuple[str, ...] = ()
+        self._ending: asyncio.Task[None] | None = None
+
+    async def prepare(self) -> None:
+        """Make the working directory and look for what a box needs. Raises ValueError for what the image lacks."""
+        script = 'mkdir -p -- "$1"; shift; for name; do command -v "$name" > /dev/null || echo "$name"; done'
+        try:
+            missing = (await self.ask(script, self.workdir, *NEEDS)).decode().split()
+        except BoxBroken as error:
+            raise ValueError(
+                f"box {self.spec.box_id}: its image has no bash with coreutils: {error}"
+            ) from None
+        if missing:
+            raise ValueError(
+                f"box {self.spec.box_id}: its image lacks {', '.join(missing)}; install them in the Dockerfile"
+            )
+        self._tops = await self._top_directories()
+
+    async def ask(
+        self, script: str, *args: str, within_s: float = CONTROL_DEADLINE_S, cwd: str = "/"
+    ) -> bytes:
+        """Run one of our scripts in the box: what it said. Raises BoxDied, BoxBroken."""
+        return answered(
+            await self._run(shell(script, *args), within_s=within_s, cwd=cwd), box_id=self.spec.box_id
+        )
+
+    async def _run(
+        self, argv: Sequence[str], *, within_s: float, cwd: str, env: Mapping[str, str] | None = None
+    ) -> Finished:
+        if self._ending is not None:
+            raise BoxDied(f"box {self.spec.box_id} is gone: it was closed")
+        return await self._machine.run(
+            argv, env=_ENV | self._env | dict(env or {}), cwd=cwd, within_s=within_s
+        )
+
+    async def exec(
+        self, cmd: str, *, timeout_s: float, env: Mapping[str, str] | None = None, cwd: str | None = None
+    ) -> ExecResult:
+        """See `Box.exec`."""
+        argv = exec_script(cmd, timeout_s=timeout_s, limit_bytes=OUTPUT_BYTES)
+        done = await self._run(
+            argv, within_s=timeout_s + CONTROL_DEADLINE_S, cwd=cwd or self.workdir, env=env
+        )
+        head, _, output = answered(done, box_id=self.spec.box_id).partition(b"\n")
+        try:
+            rc, is_late, size = map(int, head.split())
+        except ValueError:
+            raise BoxBroken(f"box {self.spec.box_id}: its shell cannot run a command any more") from None
+        return ExecResult(KILLED if is_late else rc, output[:size], output[size:], bool(is_late))
+
+    async def terminal(
+        self, *, width: int = TERMINAL_WIDTH, height: int = TERMINAL_HEIGHT
+    ) -> MachineTerminal:
+        """See `Box.terminal`."""
+        terminal = MachineTerminal(self.ask)
+        await terminal.open(width=width, height=height, cwd=self.workdir)
+        return terminal
+
+    async def put(self, source: Path, target: str) -> None:
+        """See `Box.put`."""
+        mode = "755" if source.stat().st_mode & 0o100 else "644"
+        await self.ask('mkdir -p -- "$(dirname -- "$1")"', target)
+        await self._machine.upload(source, target)
+        if (await self.ask('chmod "$1" -- "$2" && echo done', mode, target)) != b"done\n":
+            raise ValueError(f"box {self.spec.box_id}: cannot write {target}")
+
+    async def get(self, source: str, target: Path) -> None:
+        """See `Box.get`. Raises ValueError when the file cannot be read or is larger than the output limit."""
+        done = await self.exec(f"cat -- {shlex.quote(source)}", timeout_s=CONTROL_DEADLINE_S, cwd="/")
+        if done.rc != 0:
+            raise ValueError(
+                f"box {self.spec.box_id}: cannot read {source}: {done.stderr[-200:].decode(errors='replace')}"
+            )
+        target.write_bytes(done.stdout)
+
+    async def _top_directories(self) -> tuple[str, ...]:
+        names = (await self.ask("cd / && ls -1d -- */")).decode(errors="replace").split("/\n")
+        kept = [
+            *KEPT_DIRECTORIES,
+            "/" + PurePosixPath(self.workdir).parts[1],
+            *("/" + name for name in names if name),
+        ]
+        return tuple(top for top in dict.fromkeys(kept) if top[1:] not in RESERVED)
+
+    async def snapshot(self) -> Layer:
+        """See `Box.snapshot`. What is larger than the box may be is left out. Cancelled, it closes the box."""
+        if self._ending is not None:
+            raise BoxDied(f"box {self.spec.box_id} was closed before its snapshot")
+        try:
+            self._tops = await self._top_directories()
+        except BoxBroken:
+            _log.warning("box %s: its shell is broken; kept is what it had at the start", self.spec.box_id)
+        try:
+            async with asyncio.timeout(SNAPSHOT_DEADLINE_S):
+                return await self._layer()
+        except TimeoutError:
+            raise BoxDied(f"box {self.spec.box_id}: no snapshot within {SNAPSHOT_DEADLINE_S:g} s") from None
+        finally:
+            await self.close()
+
+    async def _layer(self) -> Layer:
+        with tempfile.TemporaryDirectory(prefix="t1-remains-") as place:
+            limit = self.spec.storage_mb << 20
+            try:
+                await self._machine.remains(self._tops, into=Path(place), limit_bytes=limit)
+            except BoxBroken as error:
+                _log.warning("%s: its layer is empty", error)
+            unpacking = BoxSpec(
+                box_id=f"{self.spec.box_id}-layer", environment_dir=None, storage_mb=self.spec.storage_mb
+            )
+            box = await self._unpacker.open(unpacking, directories=self._tops)
+            try:
+                for archive in sorted(Path(place).iterdir()):
+                    await box.unpack(archive)
+            except BoxBroken as error:
+                _log.warning("%s: its layer is cut there", error)
+            except BaseException:
+                await box.close()
+                raise
+            return await box.snapshot(workdir=self.workdir, env=self._env)
+
+    async def close(self) -> None:
+        """See `Box.close`."""
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
+        try:
+            await self._machine.remove()
+        finally:
+            self._on_closed(self)
+
+
+def refuse_without_room(num_boxes: int, unpacker: BubblewrapSandbox) -> None:
+    """Raise SandboxUnavailable when there would be no place for the layers of so many boxes and one more."""
+    if num_boxes >= unpacker.num_free:
+        raise SandboxUnavailable(
+            f"{num_boxes} boxes are open in this sandbox, and so many layers that there is no room for another",
+            fix="close layers once they are graded, or run fewer trials at once",
+        )

@@ -1,0 +1,242 @@
+"""Boxes in containers: images, owners, limits, and what a daemon says when it refuses, dies or is not there."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from t1core.cli import app
+from t1core.sandbox.docker import OWNER, DockerSandbox
+from t1core.sandbox.docker_api import DockerApi, DockerError, DockerSilent
+from t1core.sandbox.kinds import probe_kind
+from t1core.sandbox.sandbox import BoxBroken, BoxDied, SandboxUnavailable
+from t1core.verifier.grader import Grader
+from tests.sandbox.boxes import spec
+from tests.sandbox.kinds import IMAGE, in_kind
+from tests.verifier.trials import make_task
+
+
+def with_docker(test, **options):
+    in_kind("docker", test, image=None, **options)
+
+
+def environment(tmp_path, *lines):
+    directory = tmp_path / "environment"
+    directory.mkdir()
+    (directory / "given.txt").write_text("given\n")
+    (directory / "Dockerfile").write_text("\n".join(lines) + "\n")
+    return directory
+
+
+def test_a_dockerfile_is_built_once_and_its_directory_and_environment_are_the_boxs(tmp_path):
+    directory = environment(
+        tmp_path, "FROM org/base", "WORKDIR /srv/work", "ENV COLOR=blue", "COPY given.txt ."
+    )
+
+    async def run(sandbox, _):
+        boxes = await asyncio.gather(
+            *(sandbox.open(spec(f"b{i}", environment_dir=directory, env={"MODE": "x"})) for i in range(2))
+        )
+        for box in boxes:
+            done = await box.exec('echo "$COLOR $MODE"; pwd; cat given.txt', timeout_s=30)
+            assert done.stdout == b"blue x\n/srv/work\ngiven\n"
+        assert sum(request == ("POST", "/build") for request in sandbox.server.requests) == 1
+        await boxes[0].exec("echo own > own; mkdir -p /data; echo far > /data/f", timeout_s=30)
+        layer = await boxes[0].snapshot()
+        assert (layer.workdir, layer.env["COLOR"], layer.env["MODE"]) == ("/srv/work", "blue", "x")
+        assert (layer.directories["/srv"] / "work/own").read_text() == "own\n"
+        layer.close()
+        with pytest.raises(ValueError, match=r"Docker: .*ADD"):
+            (directory / "Dockerfile").write_text("FROM a\nADD x /x\n")
+            await sandbox.open(spec(environment_dir=directory))
+        await boxes[1].close()
+        assert sandbox.server.containers == {}
+
+    with_docker(run)
+
+
+def test_what_a_container_leaves_is_graded_like_any_box(tmp_path):
+    tests = "import pathlib\ndef test_a(): assert pathlib.Path('/app/out').read_text() == 'done\\n'\n"
+    task = make_task(tmp_path / "task", tests=tests, test_names=("test_outputs.py::test_a",))
+
+    async def run(sandbox, _):
+        grader = Grader()
+        try:
+            await grader.start()
+            box = await sandbox.open(spec(docker_image=IMAGE))
+            await box.exec("echo done > out; ln -s /etc/passwd stolen; mkfifo pipe", timeout_s=30)
+            layer = await box.snapshot()
+            grade = await grader.grade(task, layer, attempt_dir=tmp_path / "attempt")
+            layer.close()
+            assert grade.solved, grade.stdout_tail
+            assert grade.flags == ("special-file:/app/pipe",)
+        finally:
+            await grader.close()
+
+    with_docker(run)
+
+
+def test_a_container_is_asked_for_with_its_limits():
+    async def run(sandbox, _):
+        asked = spec(docker_image=IMAGE, memory_mb=300, max_processes=40, cpus=0.5, num_gpus=1)
+        await sandbox.open(asked)
+        (container,) = sandbox.server.containers.values()
+        limits = container.asked["HostConfig"]
+        assert limits["NetworkMode"] == "none"
+        assert (limits["Memory"], limits["MemorySwap"]) == (300 << 20, 300 << 20)
+        assert (limits["PidsLimit"], limits["NanoCpus"]) == (40, 500_000_000)
+        assert limits["DeviceRequests"] == [{"Driver": "", "Count": 1, "Capabilities": [["gpu"]]}]
+        assert (limits["CapDrop"], limits["SecurityOpt"]) == (["ALL"], ["no-new-privileges"])
+        assert container.asked["Labels"] == {OWNER: f"{socket.gethostname()}:{os.getpid()}"}
+
+    with_docker(run)
+
+
+def test_a_dead_container_is_the_sandboxs_failure_unless_memory_killed_it():
+    async def run(sandbox, _):
+        for oom_killed, error in ((False, BoxDied), (True, BoxBroken)):
+            box = await sandbox.open(spec(docker_image=IMAGE))
+            (container,) = sandbox.server.containers.values()
+            container.layer, container.oom_killed = await container.box.snapshot(), oom_killed
+            with pytest.raises(error):
+                await box.exec("true", timeout_s=10)
+            await box.close()
+
+    with_docker(run)
+
+
+@pytest.mark.parametrize(
+    "attack", ["rm -rf /tmp/.t1-tmux", "ln -sfn /dev/full /tmp; chmod 0 /tmp", "kill -9 -1"]
+)
+def test_an_agent_that_breaks_its_containers_tools_is_judged_by_what_it_leaves(attack):
+    async def run(sandbox, _):
+        box = await sandbox.open(spec(docker_image=IMAGE))
+        await box.exec("echo kept > kept", timeout_s=30)
+        terminal = await box.terminal()
+        with contextlib.suppress(BoxBroken):
+            await terminal.send_keys(attack + "\n", max_wait_s=1)
+            await terminal.send_keys("echo here\n", max_wait_s=1)
+            await terminal.incremental()
+        layer = await box.snapshot()
+        assert (layer.directories["/app"] / "kept").read_text() == "kept\n"
+        layer.close()
+
+    with_docker(run)
+
+
+def test_more_than_a_box_may_leave_is_cut_and_graded_as_it_is():
+    async def run(sandbox, _):
+        box = await sandbox.open(spec(docker_image=IMAGE, storage_mb=10))
+        await box.exec("echo kept > kept; head -c 30M /dev/zero > /tmp/f", timeout_s=60)
+        layer = await box.snapshot()
+        assert (layer.directories["/app"] / "kept").read_text() == "kept\n"
+        layer.close()
+
+    with_docker(run)
+
+
+def test_endless_output_is_cut_and_its_writer_stopped():
+    async def run(sandbox, _):
+        box = await sandbox.open(spec(docker_image=IMAGE))
+        done = await box.exec("yes; echo never", timeout_s=100)
+        assert (len(done.stdout), done.timed_out) == (1 << 20, False)
+        assert done.stdout.startswith(b"y\ny\n") and done.rc != 0
+
+    with_docker(run)
+
+
+def test_containers_of_a_process_that_is_gone_are_removed():
+    async def run(sandbox, _):
+        server = sandbox.server
+        for label in (
+            f"{socket.gethostname()}:{2**22 + 1}",
+            "elsewhere:1",
+            f"{socket.gethostname()}:{os.getpid()}",
+        ):
+            asked = {"Image": IMAGE, "Labels": {OWNER: label}, "Env": [], "HostConfig": {}}
+            server._create(asked)
+        await (await sandbox.open(spec(docker_image=IMAGE))).close()
+        left = [container.asked["Labels"][OWNER] for container in server.containers.values()]
+        assert left == ["elsewhere:1", f"{socket.gethostname()}:{os.getpid()}"]
+
+    with_docker(run)
+
+
+def test_no_daemon_and_one_that_hangs_up_are_said(tmp_path, monkeypatch):
+    path = tmp_path / "docker.sock"
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
+    (problem,) = probe_kind("docker").problems
+    assert (
+        problem.what.startswith(f"no Docker daemon answers at {path}")
+        and "start a Docker daemon" in problem.fix
+    )
+    assert "no Docker daemon answers" in CliRunner().invoke(app, ["doctor"]).stdout
+
+    async def run():
+        async def hang_up(reader, writer):
+            await reader.readline()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort")
+            writer.close()
+
+        sandbox = DockerSandbox(max_boxes=2, path=path)
+        try:
+            with pytest.raises(SandboxUnavailable, match="no Docker daemon answers"):
+                await sandbox.open(spec(docker_image=IMAGE))
+            server = await asyncio.start_unix_server(hang_up, path)
+            with pytest.raises(
+                SandboxUnavailable, match=r"hung up on GET /_ping: ValueError\('the answer ends early'\)"
+            ):
+                await sandbox.open(spec(docker_image=IMAGE))
+            server.close()
+        finally:
+            await sandbox.close()
+
+    asyncio.run(run())
+
+
+def test_the_client_reads_lengths_chunks_and_errors():
+    async def run(sandbox, _):
+        api = DockerApi(sandbox.server.path)
+        assert await api.connect() == "1.47"
+        assert (await api.call("GET", "/info"))["NCPU"] == 2
+        with pytest.raises(DockerError, match=r"Docker: No such container: x \(404\)"):
+            await api.call("GET", "/containers/x/json")
+        assert sandbox.server.requests[-1] == ("GET", "/containers/x/json")
+        with pytest.raises(DockerSilent):
+            await DockerApi(Path("/nowhere")).connect()
+
+    with_docker(run)
+
+
+@pytest.mark.skipif(not shutil.which("docker"), reason="Docker's command line is not installed")
+def test_dockers_own_command_line_is_at_home_with_the_server_of_these_tests(tmp_path):
+    async def run(sandbox, _):
+        async def docker(*words):
+            process = await asyncio.create_subprocess_exec(
+                "docker", *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DOCKER_HOST": f"unix://{sandbox.server.path}"},
+            )  # fmt: skip
+            out, err = await asyncio.wait_for(process.communicate(), 60)
+            assert process.returncode == 0, err.decode()
+            return out.decode()
+
+        box = await sandbox.open(spec(docker_image=IMAGE))
+        (container,) = sandbox.server.containers
+        assert json.loads(await docker("version", "--format", "{{json .Server}}"))["ApiVersion"] == "1.47"
+        assert (
+            await docker("exec", "-e", "A=1", container, "sh", "-c", "echo $A > f; cat f; pwd") == "1\n/app\n"
+        )
+        (tmp_path / "in").write_text("in\n")
+        await docker("cp", str(tmp_path / "in"), f"{container}:/app/in")
+        assert (await box.exec("cat in", timeout_s=30)).stdout == b"in\n"
+        await docker("cp", f"{container}:/app/f", str(tmp_path / "f"))
+        assert (tmp_path / "f").read_text() == "1\n"
+
+    with_docker(run)
