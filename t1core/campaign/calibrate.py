@@ -4,6 +4,7 @@ fitted to: other lengths, depths and roles.
 
 import dataclasses
 import json
+import logging
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -62,6 +63,7 @@ def calibrate(
     from t1core.train.peak_memory import measure_peak
 
     cpu_shim.install()
+    logging.getLogger("megatron.core").setLevel(logging.ERROR)  # each network announces its buffers' layout
     on_gpu = torch.cuda.is_available()
     precision, dtype = ("bf16", torch.bfloat16) if on_gpu else ("fp32", torch.float32)
     shapes = {

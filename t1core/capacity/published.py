@@ -74,7 +74,7 @@ def checks() -> list[Check]:
     crash = Plan(tp=2, pp=8, cp=1, ep=4, dp=2)
     crash_static = sum(list(closed_form(crash, is_last=False).values())[:3]) / GIB
     peaks = (sum(closed_form(cp2).values()) - sum(closed_form(cp4).values())) / GIB
-    one_rank = Plan(tp=2, pp=32, dp=1)
+    one_rank = Plan(tp=2, pp=16, dp=1)
     return [
         Check("routed experts", 116.0, "B", experts / 1e9, "48 layers x 256 x 3 x 3072 x 1024"),
         Check(

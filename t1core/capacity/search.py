@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from t1core.capacity.memory import (
-    GIB,
     Coefficients,
     Load,
     StageBytes,
@@ -80,7 +79,3 @@ def nearest(plan: Plan, among: list[Verdict], *, num: int = 3) -> list[Verdict]:
     return sorted(
         among, key=lambda v: (v.plan.steps_from(plan), max(peak for peak, _ in v.admitted.values()))
     )[:num]
-
-
-def gib(size: float) -> str:
-    return f"{size / GIB:.2f}"

@@ -51,6 +51,7 @@ def train_settings(config: CampaignConfig, *, actor_path: str, critic_path: str 
         max_tokens_per_gpu=train.max_tokens_per_gpu,
         use_rollout_routing_replay=train.use_rollout_routing_replay,
         measure_free_routing=train.measure_free_routing,
+        recompute=train.recompute,
         offload=train.offload,
         seed=config.seed,
     )
