@@ -35,11 +35,20 @@ def campaign(
     preset: Preset,
     overrides: Overrides = None,
     run_name: Annotated[str | None, typer.Option(help="name of the run directory")] = None,
+    is_dry: Annotated[
+        bool, typer.Option("--dry-run", help="build every object, print the plan, start nothing")
+    ] = False,
 ) -> None:
     """Run a campaign in the foreground."""
     from t1core.config import load_config
 
     config = load_config(preset, overrides or ())  # before the imports that take seconds
+    if is_dry:
+        from t1core.campaign.dry_run import dry_run
+
+        for line in dry_run(config).lines:
+            _say(line)
+        return
     from t1core.campaign.assets import prepare as make
     from t1core.campaign.campaign import run_campaign
     from t1core.campaign.preflight import check_machine
@@ -93,12 +102,22 @@ def show(
 
 
 @app.command()
-def audit(run: RunPath) -> None:
+def audit(
+    run: RunPath,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            help="directory of the policy's tokenizer.json: also count answers that texts would change"
+        ),
+    ] = None,
+) -> None:
     """Check every trained token of a run against what the engine sampled."""
+    from t1core.agent.tokenizer import ChatTokenizer
     from t1core.campaign.report import audit_lines
     from t1core.store import Run
 
-    for line in audit_lines(Run.open(run)):
+    given = None if tokenizer is None else ChatTokenizer.load(tokenizer)
+    for line in audit_lines(Run.open(run), tokenizer=given):
         _say(line)
 
 

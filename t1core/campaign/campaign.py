@@ -84,8 +84,13 @@ async def _run(
     tokenizer = ChatTokenizer.load(assets.actor)
     run.record_vocabulary([tokenizer.decode_token(token) for token in range(tokenizer.vocab_size)])
     log("starting trainer, engine and trial host")
-    async with start_crew(config, actor_path=assets.actor, critic_path=assets.critic) as crew:
+    async with start_crew(config, actor_path=assets.actor, critic_path=assets.critic, logs=run.logs) as crew:
         run.update_status(state=RunState.RUNNING, phase="started")
+        if config.rollout.engine == "sglang":
+            health = crew.engine_health
+            log(
+                f"{crew.engine.name}: SGLang {health['sglang_version']}, {health['max_total_tokens']} tokens of cache"
+            )
         campaign = Campaign(config=config, crew=crew, run=run, pool=pool, say=log, is_evaluated=is_evaluated)
         await guarded(run_loop(campaign), crew.watchdog())
 

@@ -11,6 +11,7 @@ from t1core.agent.choose import wording_of
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.planning import check_capacity
 from t1core.cluster.agent_limits import agent_limits
+from t1core.cluster.engines import sglang_python
 from t1core.config import CampaignConfig
 from t1core.controller.evaluate import SPLITS
 from t1core.sandbox.kinds import probe_kind
@@ -45,6 +46,12 @@ def check_machine(config: CampaignConfig) -> None:
         problems.append(
             f"{disk_mb:.0f} MB of disk are free at {existing} and cluster.min_free_disk_mb={cluster.min_free_disk_mb} "
             "are wanted: free some space, or set run_root elsewhere"
+        )
+    python = sglang_python(config.rollout.sglang.python)
+    if config.rollout.engine == "sglang" and not python.is_file():
+        problems.append(
+            f"rollout.engine=sglang runs in an environment of its own, and there is no {python}: make it with "
+            "`./setup.sh sglang` (`./setup.sh sglang-cpu` without a GPU), or name another with rollout.sglang.python"
         )
     if not cluster.address:
         cores = len(os.sched_getaffinity(0))

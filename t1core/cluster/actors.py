@@ -46,19 +46,19 @@ class _Process:
 class EngineActor(_Process):
     """Hosts one inference engine."""
 
-    def __init__(
-        self, *, model_path: str, dtype: str, weight_version: int, max_running: int, context: int
-    ) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        from t1core.rollout.embedded import EmbeddedEngine
+        self._engine: Any = None
 
-        self._engine = EmbeddedEngine(
-            Path(model_path),
-            dtype=dtype,
-            weight_version=weight_version,
-            max_running=max_running,
-            max_context=context,
+    async def setup(self, config: dict[str, Any], *, model: str, name: str, log_file: str) -> dict[str, Any]:
+        """Start the engine of the configuration, and answer with its first health."""
+        from t1core.cluster.engines import start_engine
+        from t1core.config import CampaignConfig
+
+        self._engine = await start_engine(
+            CampaignConfig.model_validate(config), model=Path(model), name=name, log_file=Path(log_file)
         )
+        return await self._engine.health()
 
     async def ping(self) -> dict[str, Any]:
         return await self._engine.health()
@@ -82,10 +82,27 @@ class EngineActor(_Process):
         return await self._engine.update_weights(version, tensors)
 
     async def cpu_s(self) -> float:
-        return time.process_time()
+        """CPU seconds of this process and of those it started."""
+        return time.process_time() + sum(used.user + used.system for used in self._of_children("cpu_times"))
+
+    async def memory_mb(self) -> float:
+        """Resident memory of this process and of those it started, MiB; what they share counts for each."""
+        return super().memory_mb() + sum(used.rss for used in self._of_children("memory_info")) / 2**20
+
+    @staticmethod
+    def _of_children(what: str) -> list[Any]:
+        import psutil
+
+        found = []
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(getattr(process, what)())
+        return found
 
     async def close(self) -> None:
-        await self._engine.close()
+        """End the engine; nothing to do when the setup did not come that far."""
+        if self._engine is not None:
+            await self._engine.close()
 
 
 @ray.remote(max_concurrency=1024, max_restarts=0)

@@ -30,6 +30,7 @@ from t1core.train.result import TrainResult
 
 _log = logging.getLogger(__name__)
 _CLOSE_S = 20.0
+_START_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Crew:
         self.trainers = trainers
         self.engine = engine
         self.host = host
+        self.engine_health: dict[str, Any] = {}
 
     @property
     def parts(self) -> list[Part]:
@@ -177,9 +179,10 @@ class Crew:
 
 @contextlib.asynccontextmanager
 async def start_crew(
-    config: CampaignConfig, *, actor_path: Path, critic_path: Path | None
+    config: CampaignConfig, *, actor_path: Path, critic_path: Path | None, logs: Path
 ) -> AsyncIterator[Crew]:
-    """Start Ray and every part; end them all on leaving, however that happens."""
+    """Start Ray and every part; end them all on leaving, however that happens. Engines that are processes of their own
+    write to a file in `logs`."""
     shape = ModelShape.from_hf(actor_path)
     cluster, train = config.cluster, config.train
     with contextlib.ExitStack() as stack:
@@ -211,18 +214,15 @@ async def start_crew(
             place(
                 EngineActor,
                 train.num_ranks,
-                model_path=str(actor_path),
-                dtype=config.rollout.engine_dtype,
-                weight_version=0,
-                max_running=config.rollout.max_live_trials,
-                context=config.agent.context_tokens,
             ),
             boundary=Boundary.ENGINE,
         )
         host = Part("trial host 0", place(HostActor, train.num_ranks), boundary=Boundary.SANDBOX)
         crew = Crew(config, trainers, engine, host)
         try:
-            await _set_up(crew, config, shape=shape, actor_path=actor_path, critic_path=critic_path)
+            await _set_up(
+                crew, config, shape=shape, actor_path=actor_path, critic_path=critic_path, logs=logs
+            )
             yield crew
         finally:
             try:
@@ -240,7 +240,13 @@ def _clear_boxes() -> None:
 
 
 async def _set_up(
-    crew: Crew, config: CampaignConfig, *, shape: ModelShape, actor_path: Path, critic_path: Path | None
+    crew: Crew,
+    config: CampaignConfig,
+    *,
+    shape: ModelShape,
+    actor_path: Path,
+    critic_path: Path | None,
+    logs: Path,
 ) -> None:
     master = await crew.trainers[0].call("address", is_local=not config.cluster.address, deadline_s=120.0)
     tree = config.model_dump(mode="json")
@@ -251,9 +257,16 @@ async def _set_up(
         "num_experts": shape.num_experts,
         "engine_name": crew.engine.name,
     }
-    await asyncio.gather(
-        crew.engine.call("ping", deadline_s=300.0),
-        crew.host.call("setup", settings=host_settings, engine=crew.engine.actor, deadline_s=300.0),
+    crew.engine_health, *_ = await asyncio.gather(
+        crew.engine.call(
+            "setup",
+            tree,
+            model=str(actor_path),
+            name=crew.engine.name,
+            log_file=str((logs / "engine_0.log").absolute()),
+            deadline_s=_START_S + config.rollout.sglang.start_deadline_s,
+        ),
+        crew.host.call("setup", settings=host_settings, engine=crew.engine.actor, deadline_s=_START_S),
         *(trainer.call("setup", tree, **paths, master=master, deadline_s=None) for trainer in crew.trainers),
     )
     if config.train.use_rollout_routing_replay:

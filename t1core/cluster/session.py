@@ -3,12 +3,14 @@
 import contextlib
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from t1core.cluster.environment import OFFLINE_ENV
+from t1core.cluster.private_home import environment, private_home
 
 
 @contextlib.contextmanager
@@ -19,25 +21,26 @@ def ray_session(*, address: str, num_cpus: int, object_store_mb: int) -> Iterato
     """
     if ray.is_initialized():
         raise RuntimeError("this process already runs a Ray session; one campaign a process")
-    shared = {
-        "logging_level": logging.ERROR,
-        "log_to_driver": False,
-        "runtime_env": {"env_vars": OFFLINE_ENV},
-    }
-    if address:
-        ray.init(address=address, namespace=None, **shared)
-    else:
-        _start_local(
-            num_cpus=num_cpus,
-            object_store_memory=object_store_mb * 1024 * 1024,
-            include_dashboard=False,
-            configure_logging=True,
-            **shared,
-        )
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+    with contextlib.ExitStack() as stack:
+        if address:
+            ray.init(address=address, namespace=None, runtime_env={"env_vars": OFFLINE_ENV}, **quiet)
+        else:
+            home = stack.enter_context(private_home())
+            workers_env = OFFLINE_ENV | {"HOME": str(Path.home())}
+            with environment(HOME=str(home)):
+                _start_local(
+                    num_cpus=num_cpus,
+                    object_store_memory=object_store_mb * 1024 * 1024,
+                    include_dashboard=False,
+                    configure_logging=True,
+                    runtime_env={"env_vars": workers_env},
+                    **quiet,
+                )
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def _start_local(**options: object) -> None:

@@ -12,6 +12,7 @@ from t1core.config.rollout import (
     TaskSettings,
     VerifierSettings,
 )
+from t1core.config.sglang import SGLangSettings
 from t1core.config.train import OptimizerSettings, TrainSettings
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "OptimizerSettings",
     "RewardSettings",
     "RolloutSettings",
+    "SGLangSettings",
     "SandboxSettings",
     "TaskSettings",
     "TrainSettings",

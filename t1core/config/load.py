@@ -91,8 +91,10 @@ def _explain(item: Mapping[str, Any]) -> str:
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"{location}={item['input']!r}: unknown key{hint}"
     message = item["msg"].removeprefix("Value error, ")
-    # A check over several fields names them itself; its input is the whole section.
-    return message if item["type"] == "value_error" else f"{location}={item['input']!r}: {message}"
+    if item["type"] == "value_error":
+        # A check over several fields names them itself; its input is the whole section.
+        return f"{location}: {message}" if location else message
+    return f"{location}={item['input']!r}: {message}"
 
 
 def known_keys(model: type[BaseModel] = CampaignConfig, prefix: str = "") -> list[str]:

@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from t1core.config.section import Settings
+from t1core.config.sglang import SGLangSettings
 
 
 class TaskSettings(Settings):
@@ -94,6 +95,16 @@ class VerifierSettings(Settings):
     """Grades run at once on a host. 0: one a core, and 2 at least."""
 
 
+_READERS_OF_SHAPING = {
+    "healthy_turns": ("additive", "multiplicative"),
+    "bonus_tests": ("bonus",),
+    "penalty_tests": ("additive",),
+    "discount_per_turn": ("multiplicative",),
+    "discount_floor": ("multiplicative",),
+    "idle_penalty_tests": ("multiplicative",),
+}
+
+
 class RewardSettings(Settings):
     kind: Literal["dense", "binary", "ratio"] = "dense"
     """dense: tests passed over `scale`. binary: all passed. ratio: T1's ratio variant."""
@@ -127,12 +138,27 @@ class RewardSettings(Settings):
                 f"shaping={self.shaping!r} is measured in tests, and kind={self.kind!r} does not count them: use "
                 "kind='dense', or shaping='none'"
             )
+        if self.scale != (default := type(self).model_fields["scale"].default) and self.kind != "dense":
+            raise ValueError(
+                f"scale={self.scale:g} has no effect with kind={self.kind!r}, which does not divide by it: leave it at "
+                f"{default:g}"
+            )
+        for name, readers in _READERS_OF_SHAPING.items():
+            if getattr(self, name) != (default := type(self).model_fields[name].default) and (
+                self.shaping not in readers
+            ):
+                raise ValueError(
+                    f"{name}={getattr(self, name):g} has no effect with shaping={self.shaping!r}; it is read by "
+                    f"{' and '.join(readers)}: choose one, or leave it at {default:g}"
+                )
         return self
 
 
 class RolloutSettings(Settings):
-    engine: Literal["embedded"] = "embedded"
-    """Kind of inference engine."""
+    engine: Literal["embedded", "sglang"] = "embedded"
+    """Kind of inference engine. embedded: transformers, in a process of the campaign, on the CPU. sglang: a real SGLang
+    server beside it."""
+    sglang: SGLangSettings = SGLangSettings()
     engine_dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Precision of the engine's weights."""
     rollout_batch_size: int = Field(40, ge=1)
@@ -170,6 +196,11 @@ class RolloutSettings(Settings):
                     f"{name}={getattr(self, name)} is no multiple of samples_per_task={self.samples_per_task}, and "
                     "groups are kept whole: change one of the two"
                 )
+        if self.engine != "sglang" and self.sglang != SGLangSettings():
+            raise ValueError(
+                f"sglang={self.sglang.model_dump(exclude_defaults=True)} has no effect with engine={self.engine!r}: "
+                "set engine='sglang', or leave the section out"
+            )
         if self.temperature != 1.0:
             raise ValueError(
                 f"temperature={self.temperature}: training samples at temperature 1 from the whole distribution, "

@@ -188,6 +188,10 @@ def progress_line(campaign: Campaign, step: int, metrics: dict[str, float]) -> s
         if campaign.config.train.advantage == "grpo"
         else f"EV {metrics['critic/explained_variance']:+.2f}"
     )
+    if metrics.get("actor/skipped"):
+        is_flat = metrics.get("reward/zero_variance_group_frac") == 1
+        why = "every group is flat" if is_flat else "no token has a weight"
+        judged += f"  no actor step: {why}"
     return (
         f"step {done:3d}/{total}  reward {metrics['reward/mean']:.3f}  solved {metrics['reward/solved_frac']:5.1%}  "
         f"{judged}  gap {metrics['logprob_gap/abs_mean']:.4f}  "

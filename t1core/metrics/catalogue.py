@@ -24,6 +24,13 @@ ACTOR = (
         "entropy of the policy at loss tokens, logged only",
         "falls slowly, not to 0",
     ),
+    Metric(
+        "actor/skipped",
+        "count",
+        SAME,
+        "1 when the actor made no step because nothing of its loss was left: flat groups, or weights of 0",
+        "0; absent in critic-only steps",
+    ),
     Metric("actor/kl_behaviour", "nats", MEAN, "k3 estimate of KL(behaviour, new policy)", "below 0.01"),
     Metric(
         "actor/lr",
@@ -61,7 +68,7 @@ CRITIC = (
         "critic/ev_quartile/<q>",
         "1",
         SAME,
-        "explained variance within one quarter of each response, 1 the earliest",
+        "explained variance within one quarter of each trial's turns, 1 the earliest",
         "rises from quarter 1 to 4",
         choices=("1", "2", "3", "4"),
     ),

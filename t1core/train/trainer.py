@@ -30,7 +30,7 @@ from t1core.train import actor_update, checkpoint, networks, off_policy, offload
 from t1core.train.actor_update import score_batch
 from t1core.train.behaviour import BehaviourSnapshots
 from t1core.train.checkpoint_directory import EXPORT, Content, write_manifest
-from t1core.train.critic_update import CriticUpdate, start_from_returns, update_critic
+from t1core.train.critic_update import update_critic
 from t1core.train.diagnostics import gap_metrics, gap_parts, value_metrics
 from t1core.train.directories import refuse_shared_directory, written_whole
 from t1core.train.free_routing import flip_metrics, flipped_layers, score_freely
@@ -107,7 +107,9 @@ class Trainer:
     def train_batch(self, batch: Batch, *, update_actor: bool, expected_version_lag: int) -> TrainResult:
         """One step on a batch. `expected_version_lag`: how many versions behind the newest its sampler was.
 
-        Without a trainable token no optimiser steps; `train/skipped` is then 1 and what is undefined is NaN.
+        Without a trainable token no optimiser steps; `train/skipped` is then 1 and what is undefined is NaN. Where
+        nothing of the actor's loss is left (every group of a grpo batch is flat, every token's weight is 0) the actor
+        does not step: its moments and weight decay would move it all the same. `actor/skipped` is then 1.
         """
         settings, watch, cpu_start = self.settings, Stopwatch(), time.process_time()
         with watch("pack"):
@@ -127,7 +129,9 @@ class Trainer:
         if settings.advantage == "gae":
             self._take_turn("critic", watch)
             with watch("critic"):
-                judged = self._update_critic(streams, weights=weights)
+                judged = update_critic(
+                    self.critic, streams=streams, weights=weights, objective=settings.critic_objective
+                )
                 metrics |= judged.metrics
                 metrics |= value_metrics(
                     judged.values, returns=judged.target.returns, streams=streams, num_tests=batch.num_tests
@@ -261,7 +265,11 @@ class Trainer:
                 self.save_weights(scratch / EXPORT / role, role)
             if content == "exact":
                 checkpoint.save(
-                    scratch, roles=tuple(self.learners), present=self._present, snapshots=self.snapshots
+                    scratch,
+                    roles=tuple(self.learners),
+                    present=self._present,
+                    snapshots=self.snapshots,
+                    terms=self.settings.checkpoint_terms,
                 )
             if dist.get_rank() == 0:
                 write_manifest(scratch, content=content)
@@ -271,15 +279,15 @@ class Trainer:
 
         The engines know nothing of it: before anything is sampled, publish the actor under that version (or, where
         `is_published` says that the actor had moved on, under the next), so that the first rollout is the restored
-        weights'. ValueError where the checkpoint does not fit the settings: another critic head, or no starting policy
-        to stay near.
+        weights'. ValueError where the checkpoint does not fit the settings: another network, critic head, precision or
+        set of frozen parts, or no starting policy to stay near.
         """
         checkpoint.load(
             directory,
             roles=tuple(self.learners),
             present=self._present,
             snapshots=self.snapshots,
-            value_bins=self.settings.value_bins,
+            terms=self.settings.checkpoint_terms,
         )
         return self.version
 
@@ -317,26 +325,6 @@ class Trainer:
         yield self._role(role)
         self._take_turn("actor")
 
-    def _update_critic(self, streams: BatchStreams, *, weights: torch.Tensor) -> CriticUpdate:
-        settings = self.settings
-        if settings.value_bins and not settings.critic_path and self.critic.num_steps == 0:
-            start_from_returns(
-                self.critic,
-                streams=streams,
-                weights=weights,
-                credit=settings.credit,
-                bins=settings.value_bins,
-            )
-        return update_critic(
-            self.critic,
-            streams=streams,
-            weights=weights,
-            credit=settings.credit,
-            value_clip=settings.value_clip,
-            num_steps=settings.critic_steps,
-            bins=settings.value_bins,
-        )
-
     def _update_actor(
         self,
         streams: BatchStreams,
@@ -345,8 +333,9 @@ class Trainer:
         behaviour: torch.Tensor,
         advantages: torch.Tensor,
         weights: torch.Tensor,
-    ) -> tuple[torch.Tensor, dict[str, float]]:
-        """The policy updates of one batch: the actor's log-probs before the first, and metrics of the last."""
+    ) -> tuple[torch.Tensor | None, dict[str, float]]:
+        """The policy updates of one batch: the actor's log-probs before the first (None if unknown and without a
+        step), and metrics of the last."""
         settings, chosen = self.settings.surrogate, self.settings.surrogate.off_policy
         replayed = self.settings.use_rollout_routing_replay
         reference = None
@@ -369,6 +358,9 @@ class Trainer:
                 weights * importance_weights(denominator, streams=streams, chosen=chosen)[chosen.importance]
             )
         metrics = off_policy.weight_metrics(denominator, streams=streams, settings=settings)
+        has_other_terms = settings.kl_loss_coef or self.settings.moe_aux_loss_coeff
+        if not has_other_terms and not bool((weights * advantages).any()):
+            return live, metrics | {"actor/skipped": 1.0}
         before = None
         for _ in range(self.settings.actor_steps):
             if live is None and settings.needs_live_logprobs:
@@ -395,7 +387,7 @@ class Trainer:
         metrics |= off_policy.objective_metrics(
             before, denominator=denominator, advantages=advantages, streams=streams, settings=settings
         )
-        return before, metrics
+        return before, metrics | {"actor/skipped": 0.0}
 
     def _sampler(self, batch: Batch, *, expected_version_lag: int) -> int:
         """The one version that sampled every trainable token, which must lag as expected."""

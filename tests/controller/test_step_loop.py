@@ -209,7 +209,8 @@ def test_groups_reach_the_batch_and_their_metrics_are_recorded(tmp_path):
         async def train(self, batch, **options):
             self.groups.append(batch.groups.tolist())
             result = await super().train(batch, **options)
-            return replace(result, metrics={"logprob_gap/abs_mean": 0.0, "train/skipped": 0.0})
+            skipped = {"train/skipped": 0.0, "actor/skipped": 1.0}
+            return replace(result, metrics={"logprob_gap/abs_mean": 0.0} | skipped)
 
     crew = WithoutCritic()
     crew.groups = []
@@ -224,7 +225,7 @@ def test_groups_reach_the_batch_and_their_metrics_are_recorded(tmp_path):
     assert (metrics["rollout/groups"] == 2).all() and (metrics["reward/zero_variance_group_frac"] == 1).all()
     assert (metrics["rollout/distinct_tasks"] == 1).all(), "the pool of this test has one task"
     assert metrics["rollout/group_idle_frac"].between(0, 1).all()
-    assert "flat groups 100%" in said[0] and "EV" not in said[0]
+    assert "flat groups 100%  no actor step: every group is flat" in said[0] and "EV" not in said[0]
     assert {path.name for path in (stored.folder("checkpoints") / "final").iterdir()} == {"actor"}
     batch, _ = read_batch(tmp_path / "c" / "r" / "tokens" / "step_0000.safetensors")
     assert batch.groups.tolist() == crew.groups[0]
