@@ -19,6 +19,7 @@ from t1core.capacity.search import USES, judge
 from t1core.capacity.sizes import shape_of
 from t1core.capacity.throughput import Trials, best_split, simulate
 from t1core.config import CampaignConfig
+from t1core.model import known
 from t1core.model.shape import ModelShape
 from t1core.store import Run
 
@@ -157,7 +158,7 @@ def check_capacity(config: CampaignConfig) -> None:
     train, capacity = config.train, config.capacity
     if not capacity.gpu_memory_gib:
         return
-    shape = shape_of(config.model.actor_path) if config.model.actor_path else _nano(config)
+    shape = known.shape_of(config.model.actor_path) if config.model.actor_path else _nano(config)
     coefficients: Coefficients = (
         load_coefficients(capacity.calibration) if capacity.calibration else PUBLISHED
     )

@@ -3,56 +3,21 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from t1core.model import known
+from t1core.model.known import QWEN3_5_35B_A3B, QWEN3_5_122B_A10B
 from t1core.model.shape import ModelShape
 
 Role = Literal["actor", "critic"]
 
-_QWEN = dict(
-    vocab_size=248_320,
-    full_attention_interval=4,
-    num_query_groups=2,
-    head_dim=256,
-    partial_rotary_factor=0.25,
-    rope_theta=1e7,
-    linear_num_key_heads=16,
-    linear_key_head_dim=128,
-    linear_value_head_dim=128,
-    linear_conv_kernel_dim=4,
-    num_experts=256,
-    num_experts_per_tok=8,
-    rms_norm_eps=1e-6,
-    initializer_range=0.02,
-    max_position_embeddings=262_144,
-)
-NAMED = {
-    "nano": ModelShape.nano(vocab_size=768),
-    "35b": ModelShape(
-        **_QWEN,
-        hidden_size=2048,
-        num_layers=40,
-        num_attention_heads=16,
-        linear_num_value_heads=32,
-        moe_intermediate_size=512,
-        shared_expert_intermediate_size=512,
-    ),
-    "122b": ModelShape(
-        **_QWEN,
-        hidden_size=3072,
-        num_layers=48,
-        num_attention_heads=32,
-        linear_num_value_heads=64,
-        moe_intermediate_size=1024,
-        shared_expert_intermediate_size=1024,
-    ),
-}
+NAMED = {"nano": ModelShape.nano(vocab_size=768), "35b": QWEN3_5_35B_A3B, "122b": QWEN3_5_122B_A10B}
 
 
 def shape_of(model: str) -> ModelShape:
-    """A shape by name, or from a Hugging Face directory's config. ValueError where it is neither."""
+    """A shape by a short name, a published one, or a Hugging Face directory. ValueError where it is none of them."""
     if model in NAMED:
         return NAMED[model]
     try:
-        return ModelShape.from_hf(model)
+        return known.shape_of(model)
     except ValueError as error:
         raise ValueError(f"--model {model}: not one of {', '.join(NAMED)}, and {error}") from None
 

@@ -53,7 +53,6 @@ def train_settings(
         max_tokens_per_gpu=train.max_tokens_per_gpu,
         use_rollout_routing_replay=train.use_rollout_routing_replay,
         measure_free_routing=train.measure_free_routing,
-        recompute=train.recompute,
         offload=train.offload,
         recompute=train.recompute,
         group_timeout_s=train.group_timeout_s,

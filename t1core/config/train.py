@@ -123,8 +123,6 @@ class TrainSettings(Settings):
     """R3: the trainer's forwards use the experts the engine chose."""
     measure_free_routing: bool = True
     """Also score the batch with free routing, so that the log-prob gap without replay is a number."""
-    recompute: bool = False
-    """Keep only each layer's input and run the layer again in backward: about a third more work for far less memory."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Weights in training; gradients accumulate in fp32 either way."""
     tensor_parallel: int = Field(1, ge=1)
