@@ -20,7 +20,7 @@ def test_peaks_that_were_not_fitted_are_predicted(tmp_path: Path) -> None:
     output = tmp_path / "found.json"
     found = calibrate(
         model="nano",
-        layers=[4, 8],
+        layers=[1, 2],
         tokens=[128, 192, 256],
         num_experts=8,
         vocab_size=2048,

@@ -116,7 +116,11 @@ def test_a_campaign_that_names_too_small_gpus_does_not_start() -> None:
     check_capacity(load_config("quickstart", ["capacity.gpu_memory_gib=95"]))
     check_capacity(load_config("t1-122b"))
     with pytest.raises(ValueError, match="and logits breaks it; nearest plans that fit"):
-        check_capacity(load_config("t1-122b", ["train.context_parallel=2", "capacity.gpu_memory_gib=70"]))
+        check_capacity(
+            load_config(
+                "t1-122b", ["train.context_parallel=2", "train.data_parallel=4", "capacity.gpu_memory_gib=70"]
+            )
+        )
     check_capacity(load_config("quickstart"))
     with pytest.raises(ValueError, match="ep=4 does not divide"):
         check_capacity(load_config("quickstart", ["capacity.gpu_memory_gib=95", "train.expert_parallel=4"]))

@@ -175,7 +175,7 @@ def run(rank: int, job: dict[str, Any]) -> None:
     delta_rule.CHUNK = CHUNK
     found["floor"] = distance(network(job, text=text, weights=everywhere), alone)
     delta_rule.CHUNK = 32
-    for cp, way in [(2, "state_scan"), (2, "heads"), (4, "state"), (4, "gather")]:
+    for cp, way in [(2, "state_scan"), (4, "state")]:
         spread = network(job, text=text, weights=everywhere, cp=cp, gdn_cp=way)
         found["network"][f"{cp} ranks, {way}"] = distance(spread, alone)
 
