@@ -20,7 +20,7 @@ from t1core.model.shape import ModelShape
 from t1core.records.batch import Batch
 from t1core.train.actor_update import update_supervised
 from t1core.train.adam import Adam
-from t1core.train.critic_update import Credit, update_critic
+from t1core.train.critic_update import Credit, CriticObjective, update_critic
 from t1core.train.learner import Learner, Role
 from t1core.train.streams import put_batch
 
@@ -61,9 +61,8 @@ def _actor(learner: Learner, streams: Any, weights: torch.Tensor) -> None:
 
 
 def _critic(learner: Learner, streams: Any, weights: torch.Tensor) -> None:
-    update_critic(
-        learner, streams=streams, weights=weights, credit=Credit(), value_clip=0.2, num_steps=1, bins=None
-    )
+    once = CriticObjective(Credit(), value_clip=0.2, num_steps=1, bins=None, is_cold=False)
+    update_critic(learner, streams=streams, weights=weights, objective=once)
 
 
 def _one_row(shape: ModelShape, tokens: int) -> Batch:
