@@ -59,6 +59,39 @@ def campaign(
 
 
 @app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="Hugging Face directory with weights and tokenizer")],
+    pool: Annotated[Path, typer.Option(help="directory of Harbor tasks")],
+    protocol: Annotated[
+        str, typer.Option(help="terminal-bench-2.1, lhtb, tbh, or path of a TOML file")
+    ] = "terminal-bench-2.1",
+    split: Annotated[str | None, typer.Option(help="only the tasks of this split")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Score a policy on a pool, and keep the score with harness, limits and weights; 1 where it is incomplete."""
+    from t1core.campaign.evaluation import evaluate_policy
+    from t1core.config.load import load_config, protocol_path
+
+    config = load_config(str(protocol_path(protocol)), overrides or ())
+    with _interruptible():
+        run = evaluate_policy(config, model.resolve(), pool=pool, split=split, say=_say)
+    if not all(score.is_complete for score in run.scores()):
+        raise typer.Exit(1)
+
+
+@app.command("compare-scores")
+def compare_scores(
+    runs: Annotated[list[Path], typer.Argument(help="run directories with scores")],
+) -> None:
+    """Tell the scores of several runs, and where they were measured differently."""
+    from t1core.analysis.scores import score_table
+    from t1core.store import Run
+
+    table = score_table({run.name: Run.open(run).scores() for run in runs})
+    _say("no scores" if table.empty else table.round(4).to_string(index=False))
+
+
+@app.command()
 def notebook(
     spec: Annotated[Path, typer.Argument(help="YAML file with a notebook and its parameters")],
     overrides: Annotated[list[str] | None, typer.Option("--set", help="parameter=value")] = None,
@@ -72,6 +105,15 @@ def notebook(
 
 
 RunPath = Annotated[Path, typer.Argument(help="run directory")]
+
+
+@app.command()
+def resume(run: RunPath) -> None:
+    """Go on with a run that was interrupted, failed or killed, from its newest whole checkpoint."""
+    from t1core.campaign.resume import resume_campaign
+
+    with _interruptible():
+        resume_campaign(run, say=_say)
 
 
 @app.command()

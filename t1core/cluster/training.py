@@ -57,6 +57,7 @@ def train_settings(
         group_timeout_s=train.group_timeout_s,
         parallel_group_timeout_s=train.parallel_group_timeout_s,
         seed=config.seed,
+        max_version_lag=config.rollout.max_staleness,
     )
 
 
