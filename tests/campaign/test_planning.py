@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from t1core.campaign.planning import check_capacity, measured_work, told, told_split
+from t1core.cli import app
 from t1core.config import load_config
 
 ASKED = dict(
@@ -79,6 +81,15 @@ def test_options_that_cannot_be_are_refused_by_name() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             told(**ASKED | change)
+
+
+def test_the_commands_take_their_options() -> None:
+    words = "plan --tp 2 --pp 4 --cp 2 --ep 8 --gpu-memory 60 --use actor --no-recompute --train-gpus 32"
+    said = CliRunner().invoke(app, words.split())
+    assert said.exit_code == 0 and "TP=2 PP=4 CP=2 EP=8 DP=2" in said.output and "layers kept" in said.output
+    words = "split --gpus 64 --rollout 100 --train 300 --engine-gpus 8"
+    said = CliRunner().invoke(app, words.split())
+    assert said.exit_code == 0 and "n=16 sample, 48 train" in said.output
 
 
 def test_t1s_numbers_are_told_with_what_they_can_be_derived_from() -> None:
