@@ -64,6 +64,13 @@ def test_a_plan_that_does_not_fit_says_what_breaks_it_and_what_would_fit() -> No
     assert "of 100 GiB: DOES NOT FIT: offloaded actor is the largest term" in text
 
 
+def test_coefficients_of_another_width_are_said_to_be_so() -> None:
+    warning = "run t1 calibrate at this one"
+    assert not any(warning in line for line in told(**ASKED))
+    lines = told(**ASKED | {"model": "35b"})
+    assert any(warning in line for line in lines) and "actor 34.66 B parameters" in lines[1]
+
+
 def test_where_no_plan_of_these_gpus_fits_more_of_them_are_looked_at() -> None:
     text = "\n".join(told(**ASKED | {"train_gpus": 16}))
     assert "DOES NOT FIT: expert optimiser breaks it" in text
