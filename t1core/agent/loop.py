@@ -59,6 +59,7 @@ class AgentRecord:
     pending_since: float | None = None  # monotonic clock
     generate_s: float = 0.0
     terminal_s: float = 0.0
+    acting_since: float | None = None  # when the last answer's commands were begun
     cached_tokens: int = 0
 
     @property
@@ -276,7 +277,7 @@ class _Loop:
 
     async def _act(self, response: Response, *, told: str | None) -> _Seen:
         """Type the commands, waiting at most `max_wait_s` over all of them; what is left after that is typed ahead."""
-        began = time.monotonic()
+        began = self._record.acting_since = time.monotonic()
         deadline = began + self._limits.max_wait_s
         was_idle = True
         for command in response.commands:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.asset import Assets
+from t1core.campaign.live import telling
 from t1core.campaign.preflight import check_budgets, check_machine, check_plan
 from t1core.campaign.run_name import new_run_name
+from t1core.campaign.sinks import feeding
 from t1core.cluster import PartLost, guarded, start_crew
 from t1core.config import CampaignConfig
 from t1core.controller import Campaign, run_loop
@@ -87,7 +89,8 @@ async def _run(
     async with start_crew(config, actor_path=assets.actor, critic_path=assets.critic) as crew:
         run.update_status(state=RunState.RUNNING, phase="started")
         campaign = Campaign(config=config, crew=crew, run=run, pool=pool, say=log, is_evaluated=is_evaluated)
-        await guarded(run_loop(campaign), crew.watchdog())
+        async with telling(run, crew.live_trials), feeding(run, config.sinks):
+            await guarded(run_loop(campaign), crew.watchdog())
 
 
 async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:

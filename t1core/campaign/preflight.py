@@ -9,6 +9,7 @@ import psutil
 
 from t1core.agent.choose import wording_of
 from t1core.agent.tokenizer import ChatTokenizer
+from t1core.campaign.sinks import missing_packages
 from t1core.cluster.agent_limits import agent_limits
 from t1core.config import CampaignConfig
 from t1core.controller.evaluate import SPLITS
@@ -31,6 +32,7 @@ def check_machine(config: CampaignConfig) -> None:
             f"{found.num_boxes} boxes are all that {found.limited_by} allows here and "
             f"rollout.max_live_trials={config.rollout.max_live_trials} are asked for: lower it, or raise the limit"
         )
+    problems += missing_packages(config.sinks)
     free_mb = psutil.virtual_memory().available / 2**20
     if free_mb < cluster.min_free_memory_mb:
         problems.append(

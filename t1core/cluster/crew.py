@@ -22,7 +22,7 @@ from t1core.cluster.part import Part, Watchdog
 from t1core.cluster.session import placement, ray_session
 from t1core.config import CampaignConfig
 from t1core.model.shape import ModelShape
-from t1core.records import Batch, Boundary, Generation
+from t1core.records import Batch, Boundary, Generation, LiveTrial
 from t1core.rollout.route_probe import SESSION, probe_routes
 from t1core.rollout.trial import TrialResult, TrialSpec
 from t1core.sandbox.state import clear_abandoned
@@ -81,6 +81,10 @@ class Crew:
 
     async def cut(self, trial_ids: list[str]) -> None:
         await self.host.call("cut", trial_ids, deadline_s=self._deadline_s)
+
+    async def live_trials(self) -> list[LiveTrial]:
+        """Where each trial in flight is."""
+        return await self.host.call("live", deadline_s=self._deadline_s)
 
     async def train(self, batch: Batch, *, update_actor: bool, expected_version_lag: int) -> TrainResult:
         """One training step on every rank; rank 0 answers for all."""

@@ -12,7 +12,7 @@ from t1core.records.call import (
 from t1core.records.grade import Grade, RewardSource, TestResult, TestStatus
 from t1core.records.row import PrefixRelation, RowStatus, TrainingRow, TurnSpan
 from t1core.records.task import Task, TaskEnvironment
-from t1core.records.trial import Boundary, Failure, StopReason, Trajectory, Turn
+from t1core.records.trial import Boundary, Failure, LiveTrial, StopReason, Trajectory, Turn
 
 __all__ = [
     "CAPTURE_SCHEMA_VERSION",
@@ -22,6 +22,7 @@ __all__ = [
     "Failure",
     "Generation",
     "Grade",
+    "LiveTrial",
     "ModelCall",
     "PrefixRelation",
     "RewardSource",

@@ -69,6 +69,21 @@ class Turn:
 
 
 @dataclass(frozen=True)
+class LiveTrial:
+    """A trial in flight. `state` is queue, open, generate (waiting for the engine), terminal, grade, assemble or
+    release; `state_s` how long it has been in it, `age_s` how long ago it arrived."""
+
+    trial_id: str
+    task_id: str
+    step: int
+    state: str
+    state_s: float
+    age_s: float
+    num_turns: int
+    sampled_tokens: int
+
+
+@dataclass(frozen=True)
 class Trajectory:
     """A finished trial."""
 

@@ -106,6 +106,12 @@ class StoredTrial:
     tokens: pd.DataFrame | None
     vocabulary: list[str] | None
 
+    def _repr_html_(self) -> str:
+        """The trial's page, as notebooks show it."""
+        from t1core.view.trajectory import trial_page  # what is shown stands above what is stored
+
+        return trial_page(self)._repr_html_()
+
 
 @dataclass(frozen=True)
 class StoredCall:

@@ -152,8 +152,9 @@ class Trainer:
                 free = score_freely(self.actor, streams=streams)
                 per_token["free_logprobs"] = free.logprobs
                 metrics |= gap_metrics(free.logprobs, streams=streams, area="logprob_gap_free")
+                per_token["flipped_layers"] = flipped_layers(free, streams=streams)
                 metrics |= flip_metrics(
-                    flipped_layers(free, streams=streams),
+                    per_token["flipped_layers"],
                     mask=streams.mask,
                     num_layers=settings.shape.num_layers,
                 )
