@@ -16,6 +16,7 @@ from t1core.controller.evaluate import SPLITS
 from t1core.sandbox.kinds import probe_kind
 from t1core.tasks.pool import Pool
 from t1core.train.checkpoint_directory import EXACT, damage, newest_whole
+from t1core.verifier.reward import counted_reward
 
 
 def check_machine(config: CampaignConfig) -> None:
@@ -82,6 +83,8 @@ def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None]
             f"reward.kind='dense' on pool {pool.directory}, whose tasks have one test each: there is nothing to count; "
             "use reward.kind='binary' or a pool with several tests a task"
         )
+    if ":" in config.reward.kind:
+        counted_reward(config.reward.kind, passed=1, total=2, scale=config.reward.scale)
     if config.train.load:
         check_load(Path(config.train.load))
     if config.train.offload and not config.cluster.address:
