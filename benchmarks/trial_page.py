@@ -56,7 +56,8 @@ def long_trial(*, num_turns: int, num_tokens: int, noise: float, seed: int = 0) 
     )
     turn = {
         "response": '{"commands": ["ls"]}', "is_parse_error": False, "is_completion_claim": False,
-        "observation": "a.txt\n" * 40, "screen": "\x1b[34ma.txt\x1b[0m\n" * 40, "started_s": 0.0, "generated_s": 1.0,
+        "observation": "a.txt\n" * 40, "screen": "a.txt\n" * 40,
+        "colours": "\x1b[34ma.txt\x1b[0m\n" * 40, "started_s": 0.0, "generated_s": 1.0,
         "ended_s": 2.0, "is_wait_expired": False, "is_summary": False, "is_summary_lost": False,
     }  # fmt: skip
     frame = pd.DataFrame([turn | {"index": n, "model_call_id": f"c{n}"} for n in range(num_turns)])

@@ -66,6 +66,7 @@ class Turn:
     is_wait_expired: bool = False  # a command was still running when the wait for it was over
     is_summary: bool = False  # the history was summarised here, and a new stream of tokens begins
     is_summary_lost: bool = False  # and the summary could not be used
+    colours: str = ""  # the visible pane with its SGR sequences, for readers alone
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,9 @@ def _turn(turn: Any, strip: str) -> str:
     parts = [
         "<h3>typed</h3>" + _pre(keys) if keys else "",
         "<h3>terminal, as the model was shown it</h3>" + _pre(turn.observation) if turn.observation else "",
-        _fold("screen", f'<pre class="screen">{ansi_html(turn.screen)}</pre>') if turn.screen else "",
+        _fold("screen", f'<pre class="screen">{ansi_html(turn.colours or turn.screen)}</pre>')
+        if turn.colours or turn.screen
+        else "",
         _fold("answer in full", _pre(turn.response)),
         _fold("tokens", strip) if strip else "",
     ]

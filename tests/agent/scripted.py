@@ -22,6 +22,9 @@ class ScriptedTerminal:
         self.keys.append(keys)
         return True
 
+    async def colours(self):
+        return ""
+
     async def incremental(self):
         return self.screens.pop(0) if len(self.screens) > 1 else self.screens[0]
 

@@ -133,6 +133,14 @@ def test_a_screen_has_its_colours_and_nothing_else_of_what_it_says():
     assert ansi_html("\x1b]8;;javascript:alert(1)\x07x\x1b[2J") == "␛]8;;javascript:alert(1)␇x␛[2J"
 
 
+def test_a_turn_shows_the_pane_in_colour_where_it_was_kept(run):
+    stored = run.trajectory("s3a")
+    assert '<pre class="screen">root@box:/app# ls 0</pre>' in trial_page(stored).html
+    turns = stored.turns.assign(colours="\x1b[32mroot\x1b[39m@box")
+    page = trial_page(replace(stored, turns=turns)).html
+    assert '<pre class="screen"><span style="color:#26752f">root</span>@box</pre>' in page
+
+
 @pytest.mark.parametrize(
     "payload",
     [
