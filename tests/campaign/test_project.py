@@ -92,10 +92,10 @@ def test_a_setting_is_explained_with_its_value_default_and_bounds():
 
 
 def test_a_difference_to_a_preset_is_its_settings_that_differ():
-    ours = load_config("quickstart", ["train.actor.lr=2e-6", "seed=4"])
+    ours = load_config("quickstart", ["train.actor.lr=2e-5", "seed=4"])
     assert difference_lines(ours, load_config("quickstart"), name="quickstart") == [
         "seed = 4  (quickstart: 0)",
-        "train.actor.lr = 2e-06  (quickstart: 0.0001)",
+        "train.actor.lr = 2e-05  (quickstart: 0.0001)",
     ]
     told = CliRunner().invoke(app, ["config", "quickstart", "--diff", "quickstart"])
     assert told.output == "as in quickstart\n"
