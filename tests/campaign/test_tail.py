@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from t1core.campaign.live import telling
-from t1core.campaign.tail import overview_lines, step_line
+from t1core.campaign.tail import overview_lines, step_line, watch
 from t1core.cli import app
 from t1core.records import LiveTrial
 from t1core.store import LiveTrials, MetricRow, Run, RunState
@@ -80,6 +80,14 @@ def test_the_command_reads_a_finished_run_and_leaves_it_as_it_was(tmp_path):
     assert told.exit_code == 0, told.output
     assert "step   4/" in told.output and "finished: 4 of" in told.output
     assert {file: file.stat().st_mtime_ns for file in path.rglob("*")} == before
+
+
+def test_where_a_person_looks_on_the_same_is_drawn_and_ends_with_the_run(tmp_path, monkeypatch, capsys):
+    run = write_run(tmp_path)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    watch(run, once=False, say=lambda line: pytest.fail("said beside what is drawn"))
+    told = capsys.readouterr().out
+    assert "step   4/" in told and "finished: 4 of" in told
 
 
 def test_a_living_run_is_told_once_with_its_trials_in_flight(running):
