@@ -1,13 +1,12 @@
 """What a routing record costs: bytes a token in each form, and the speed of each step from capture to replay.
 
-    python benchmarks/route_storage.py [--tokens 33000] [--layers 48] [--experts 256] [--json]
+    python -m benchmarks.route_storage [--tokens 33000] [--layers 48] [--experts 256] [--keep]
 
 Sets are drawn at random, all equally likely, which is the hardest case for a compressor. Times are CPU seconds of one
 thread, the best of several runs; GB/s counts the bytes of the plain uint8 record, whatever form is read or written.
 """
 
 import argparse
-import json
 import math
 import tempfile
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.kept import Comparison, finish
 from t1core.records import Batch
 from t1core.routing import RoutePiece, canonical, compact, stitch, validate
 from t1core.store.packed_routes import TOPK, pack, unpack
@@ -92,6 +92,32 @@ def speeds(routes: np.ndarray, *, experts: int) -> dict[str, float]:
         }
 
 
+def comparisons(sized: dict[str, float], timed: dict[str, float], *, num_bytes: int) -> list[Comparison]:
+    """Sizes beside the least that a set of experts can take, speeds beside a memcpy, unpacking beside 1 GB/s."""
+    least = sized["log2 C(E, k)"]
+    speed = {step: num_bytes / seconds / 1e9 for step, seconds in timed.items()}
+
+    def size(form: str, target: float) -> Comparison:
+        what, against = f"a record as {form}", "log2 C(E, k)"
+        return Comparison(what, against, "B a token", sized[form], least, is_more_better=False, target=target)
+
+    return [
+        Comparison(
+            "stitching 40 turns",
+            "memcpy",
+            "GB/s",
+            speed["stitch, 40 turns"],
+            speed["memcpy"],
+            is_more_better=True,
+        ),
+        Comparison(
+            "unpacking", "1 GB/s a core", "GB/s", speed["unpack"], 1.0, is_more_better=True, target=1.0
+        ),
+        size("uint8", 1.32),
+        size("packed", 1.1),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -99,25 +125,24 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=33_000, help="tokens of the trajectory")
     parser.add_argument("--layers", type=int, default=48)
     parser.add_argument("--experts", type=int, default=256, help="at most 256; 8 of them serve a token")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    parser.add_argument("--keep", action="store_true", help="write the result where git keeps it")
     args = parser.parse_args()
     routes = random_routes(args.tokens - 1, layers=args.layers, experts=args.experts)
-    found = {
-        "bytes_per_token": sizes(routes, experts=args.experts),
-        "cpu_s": speeds(routes, experts=args.experts),
-    }
-    if args.json:
-        print(json.dumps(found, indent=2))
-        return
-    limit = found["bytes_per_token"]["log2 C(E, k)"]
+    sized, timed = sizes(routes, experts=args.experts), speeds(routes, experts=args.experts)
     print(
         f"{args.tokens} tokens, {args.layers} layers, 8 of {args.experts}: {routes.nbytes / 2**20:.1f} MiB as uint8\n"
     )
-    for form, size in found["bytes_per_token"].items():
-        print(f"{form:32} {size:8.1f} B a token  {size / limit:6.3f} x the least")
-    print()
-    for step, seconds in found["cpu_s"].items():
+    for form, size in sized.items():
+        print(f"{form:32} {size:8.1f} B a token")
+    for step, seconds in timed.items():
         print(f"{step:32} {seconds * 1e3:8.2f} ms  {routes.nbytes / seconds / 1e9:8.2f} GB/s")
+    finish(
+        "route_storage",
+        comparisons(sized, timed, num_bytes=routes.nbytes),
+        parameters={"tokens": args.tokens, "layers": args.layers, "experts": args.experts, "topk": TOPK},
+        detail={"bytes_per_token": sized, "cpu_s": timed},
+        keep=args.keep,
+    )
 
 
 if __name__ == "__main__":

@@ -1,33 +1,31 @@
 """How fast trials become training rows, beside a memcpy of the same bytes and beside per-token lists.
 
-    python benchmarks/stitch.py                                  # 512 trials of 33k tokens at T1's sizes
-    python benchmarks/stitch.py --num-trials 4 --num-tokens 2000 --output ''
+    python -m benchmarks.stitch                                  # 512 trials of 33k tokens at T1's sizes
+    python -m benchmarks.stitch --num-trials 4 --num-tokens 2000
 
 Each trial is made, stitched in every way in turn, and dropped, so that memory holds a few of them at most. Times are
 CPU seconds of the one thread that works, since other work may share the machine; wall time stands beside them.
 What is compared:
 - stitch: `t1core.tito.assemble`, from captured calls to a row;
-- memcpy: the row's bytes copied into memory that is there already, and into memory allocated for it;
+- memcpy: the row's bytes copied into memory that is there already, into memory allocated for it, and the routes alone
+  in as many pieces as there are calls, which is how they come;
+- turns_alone: `assemble` of as many turns with next to no bytes in them, which is what Python costs;
 - lists: the same row from Python lists, an element a token, made arrays at the end. It takes the same shortcuts: one
   prefix comparison a turn, slices rather than loops. It is slow, so fewer trials are stitched so.
 """
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.kept import Comparison, finish
 from t1core.records import ModelCall, RowStatus, TrainingRow
 from t1core.tito import assemble
 
-OUTPUT = Path(__file__).resolve().parents[1] / "figures" / "results" / "stitch.json"
 _STREAMS = ("tokens", "loss_mask", "rollout_log_probs", "weight_versions", "rollout_routed_experts")
 
 
@@ -127,6 +125,9 @@ def measure(
     rng = np.random.default_rng(seed)
     taken: dict[str, list[tuple[float, float]]] = {}
     there: list[np.ndarray] | None = None
+    bare = make_calls(
+        rng, num_tokens=4 * num_turns + 2, num_turns=num_turns, num_layers=1, top_k=1, num_experts=1
+    )
     for trial in range(num_trials):
         calls = make_calls(
             rng,
@@ -146,6 +147,10 @@ def measure(
             lambda arrays=arrays, there=there: [np.copyto(a, b) for a, b in zip(there, arrays, strict=True)],
         )
         _timed(taken, "memcpy_allocating", lambda arrays=arrays: [array.copy() for array in arrays])
+        _timed(
+            taken, "memcpy_in_pieces", lambda calls=calls, routes=there[-1]: _copy_routes(calls, into=routes)
+        )
+        _timed(taken, "turns_alone", lambda: stitch_arrays(bare))
         if trial < num_list_trials:
             lists = as_lists(calls)
             made = _timed(taken, "lists", lambda lists=lists: stitch_lists(lists))
@@ -160,10 +165,10 @@ def measure(
         }
         for name, pairs in taken.items()
     }
-    for way in ways.values():
-        way["tokens_per_s"] = num_tokens / way["cpu_s"]
-        way["bytes_per_s"] = num_bytes / way["cpu_s"]
-    ratio = {name: ways[name]["cpu_s"] / ways["stitch"]["cpu_s"] for name in ways if name != "stitch"}
+    for name, way in ways.items():
+        if name != "turns_alone":
+            moved = arrays[-1].nbytes if name == "memcpy_in_pieces" else num_bytes
+            way |= {"tokens_per_s": num_tokens / way["cpu_s"], "bytes_per_s": moved / way["cpu_s"]}
     return {
         "parameters": {
             "num_trials": num_trials,
@@ -176,10 +181,14 @@ def measure(
         },
         "bytes_a_trial": num_bytes,
         "ways": ways,
-        # stitching's speed over each other way's: 1 is as fast as a memcpy
-        "speed_over": ratio,
         "all_trials_stitched_cpu_s": sum(cpu for cpu, _ in taken["stitch"]),
     }
+
+
+def _copy_routes(calls: Sequence[ModelCall], *, into: np.ndarray) -> None:
+    for call in calls:
+        start = call.routed_experts_start
+        into[start : start + len(call.routed_experts)] = call.routed_experts
 
 
 def _timed(taken: dict[str, list[tuple[float, float]]], name: str, work: Callable[[], Any]) -> Any:
@@ -189,24 +198,29 @@ def _timed(taken: dict[str, list[tuple[float, float]]], name: str, work: Callabl
     return made
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
-    model = next(
-        (
-            line.split(":")[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
+def comparisons(found: dict[str, Any]) -> list[Comparison]:
+    """Stitching beside what bounds it, and beside lists; in GB/s, and Python's part in CPU seconds."""
+    ways = found["ways"]
+
+    def beside(name: str, against: str, *, target: float | None = None) -> Comparison:
+        speeds = (ways[way]["bytes_per_s"] / 1e9 for way in ("stitch", name))
+        return Comparison(
+            "stitching with routes", against, "GB/s", *speeds, is_more_better=True, target=target
+        )
+
+    return [
+        Comparison(
+            "Python's part of a trial",
+            "the whole of it",
+            "CPU ms",
+            1e3 * ways["turns_alone"]["cpu_s"],
+            1e3 * ways["stitch"]["cpu_s"],
+            is_more_better=False,
         ),
-        platform.processor(),
-    )
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "load_average": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "kernel": platform.release(),
-    }
+        beside("lists", "per-token lists"),
+        beside("memcpy_allocating", "memcpy of the same bytes into new memory"),
+        beside("memcpy", "memcpy of the same bytes", target=0.3),
+    ]
 
 
 def main() -> None:
@@ -217,23 +231,23 @@ def main() -> None:
     parser.add_argument("--num-list-trials", type=int, default=16)
     parser.add_argument("--num-tokens", type=int, default=32_768)
     parser.add_argument("--num-turns", type=int, default=40)
-    parser.add_argument("--output", default=str(OUTPUT), help="'' writes nothing")
+    parser.add_argument("--keep", action="store_true", help="write the result where git keeps it")
     given = parser.parse_args()
     found = measure(
         num_trials=given.num_trials,
         num_list_trials=given.num_list_trials,
         num_tokens=given.num_tokens,
         num_turns=given.num_turns,
-    ) | {"machine": machine()}
+    )
     for name, way in found["ways"].items():
-        print(
-            f"{name:18} {1e3 * way['cpu_s']:9.2f} ms a trial (wall {1e3 * way['wall_s']:.2f})  "
+        rates = (
             f"{way['tokens_per_s']:.3g} tokens/s  {way['bytes_per_s'] / 1e9:.2f} GB/s"
+            if "bytes_per_s" in way
+            else ""
         )
-    for name, ratio in found["speed_over"].items():
-        print(f"stitch runs at {ratio:.2f} times the speed of {name}")
-    if given.output:
-        Path(given.output).write_text(json.dumps(found, indent=2) + "\n")
+        print(f"{name:18} {1e3 * way['cpu_s']:9.2f} ms a trial (wall {1e3 * way['wall_s']:.2f})  {rates}")
+    parameters = found.pop("parameters")
+    finish("stitch", comparisons(found), parameters=parameters, detail=found, keep=given.keep)
 
 
 if __name__ == "__main__":

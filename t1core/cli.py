@@ -43,7 +43,7 @@ def campaign(
 
     config = load_config(preset, overrides or ())  # before the imports that take seconds
     if dry_run:
-        from t1core.campaign.dry_run import campaign_lines
+        from t1core.campaign.rehearsal import campaign_lines
 
         for line in campaign_lines(config):
             _say(line)
@@ -58,6 +58,39 @@ def campaign(
 
 
 @app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="Hugging Face directory with weights and tokenizer")],
+    pool: Annotated[Path, typer.Option(help="directory of Harbor tasks")],
+    protocol: Annotated[
+        str, typer.Option(help="terminal-bench-2.1, lhtb, tbh, or path of a TOML file")
+    ] = "terminal-bench-2.1",
+    split: Annotated[str | None, typer.Option(help="only the tasks of this split")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Score a policy on a pool, and keep the score with harness, limits and weights; 1 where it is incomplete."""
+    from t1core.campaign.evaluation import evaluate_policy
+    from t1core.config.load import load_config, protocol_path
+
+    config = load_config(str(protocol_path(protocol)), overrides or ())
+    with _interruptible():
+        run = evaluate_policy(config, model.resolve(), pool=pool, split=split, say=_say)
+    if not all(score.is_complete for score in run.scores()):
+        raise typer.Exit(1)
+
+
+@app.command("compare-scores")
+def compare_scores(
+    runs: Annotated[list[Path], typer.Argument(help="run directories with scores")],
+) -> None:
+    """Tell the scores of several runs, and where they were measured differently."""
+    from t1core.analysis.scores import score_table
+    from t1core.store import Run
+
+    table = score_table({run.name: Run.open(run).scores() for run in runs})
+    _say("no scores" if table.empty else table.round(4).to_string(index=False))
+
+
+@app.command()
 def notebook(
     spec: Annotated[Path, typer.Argument(help="YAML file with a notebook and its parameters")],
     overrides: Annotated[list[str] | None, typer.Option("--set", help="parameter=value")] = None,
@@ -66,7 +99,7 @@ def notebook(
 ) -> None:
     """Execute a notebook through papermill, strictly: unknown or ill-typed parameters are refused."""
     if dry_run:
-        from t1core.campaign.dry_run import notebook_lines
+        from t1core.campaign.rehearsal import notebook_lines
 
         for line in notebook_lines(spec, changes=overrides or ()):
             _say(line)
@@ -78,6 +111,15 @@ def notebook(
 
 
 RunPath = Annotated[Path, typer.Argument(help="run directory")]
+
+
+@app.command()
+def resume(run: RunPath) -> None:
+    """Go on with a run that was interrupted, failed or killed, from its newest whole checkpoint."""
+    from t1core.campaign.resume import resume_campaign
+
+    with _interruptible():
+        resume_campaign(run, say=_say)
 
 
 @app.command()
@@ -163,12 +205,22 @@ def replay(
 
 
 @app.command()
-def audit(run: RunPath) -> None:
+def audit(
+    run: RunPath,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            help="directory of the policy's tokenizer.json: also count answers that texts would change"
+        ),
+    ] = None,
+) -> None:
     """Check every trained token of a run against what the engine sampled."""
+    from t1core.agent.tokenizer import ChatTokenizer
     from t1core.campaign.report import audit_lines
     from t1core.store import Run
 
-    for line in audit_lines(Run.open(run)):
+    given = None if tokenizer is None else ChatTokenizer.load(tokenizer)
+    for line in audit_lines(Run.open(run), tokenizer=given):
         _say(line)
 
 

@@ -43,7 +43,7 @@ CAMPAIGN = (
     "!campaign/report.py",
     "!campaign/sinks.py",
     "!campaign/comparison.py",
-    "!campaign/dry_run.py",
+    "!campaign/rehearsal.py",
     "!campaign/project.py",
     "!campaign/replay.py",
     "!campaign/tail.py",

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from t1core.cluster import PartLost
-from t1core.records import LiveTrial
+from t1core.records import TrialInFlight
 from t1core.store import Run
 
 _log = logging.getLogger(__name__)
@@ -15,7 +15,7 @@ _PERIOD_S = 2.0
 
 @contextlib.asynccontextmanager
 async def telling(
-    run: Run, ask: Callable[[], Awaitable[Sequence[LiveTrial]]], *, period_s: float = _PERIOD_S
+    run: Run, ask: Callable[[], Awaitable[Sequence[TrialInFlight]]], *, period_s: float = _PERIOD_S
 ) -> AsyncIterator[None]:
     """While the block runs, write what `ask` answers to the run again and again. A part that is lost or a disk that is
     full ends the telling alone: the loop meets either by itself and says so.
@@ -28,7 +28,7 @@ async def telling(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _tell(run: Run, ask: Callable[[], Awaitable[Sequence[LiveTrial]]], period_s: float) -> None:
+async def _tell(run: Run, ask: Callable[[], Awaitable[Sequence[TrialInFlight]]], period_s: float) -> None:
     while True:
         try:
             run.record_live(await ask())

@@ -1,11 +1,13 @@
 """A run as plain text: its trials, one trial turn by turn, and the audit of its trained tokens against its calls."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from t1core.records import PrefixRelation
+from t1core.agent.tokenizer import ChatTokenizer
+from t1core.records import ModelCall, PrefixRelation
 from t1core.store import Run, StoredTrial, is_harbor_trial, read_harbor_trial
 from t1core.tito import Audit, audit
 from t1core.tito.stored import audit_step
@@ -109,10 +111,18 @@ def show_lines(run: Run, trial_id: str) -> Iterator[str]:
         yield f"broken by {trial['failure_boundary']}: {trial['failure_kind']}: {told}"
 
 
-def audit_lines(run: Run) -> Iterator[str]:
-    """A line a step, then what all positions are and how the turns continue. ValueError when anything is not as it was
-    sampled.
+def audit_lines(run: Run, *, tokenizer: ChatTokenizer | None = None) -> Iterator[str]:
+    """A line a step, then what all positions are and how the turns continue, and with the run's `tokenizer` how many
+    answers a history of texts would have changed. ValueError when anything is not as it was sampled, and for a
+    tokenizer that is not the run's.
     """
+    if (
+        tokenizer is not None
+        and [tokenizer.decode_token(i) for i in range(tokenizer.vocab_size)] != run.vocabulary()
+    ):
+        raise ValueError(
+            "--tokenizer is not the run's: its tokens have other texts than vocabulary.json of the run says"
+        )
     total = audit([], [])
     for step in run.token_steps():
         found = audit_step(run, step)
@@ -123,7 +133,28 @@ def audit_lines(run: Run) -> Iterator[str]:
         raise ValueError(
             "trained tokens are not what was sampled:\n  - " + "\n  - ".join(total.problems[:20])
         )
+    if tokenizer is not None:
+        calls = [
+            one.call
+            for step in run.token_steps()
+            for trial in run.stored_calls(step).values()
+            for one in trial
+        ]
+        yield drift_line(calls, tokenizer=tokenizer)
     yield f"{total.num_loss_tokens} trained tokens in {len(run.token_steps())} steps are as they were sampled"
+
+
+def drift_line(calls: Iterable[ModelCall], *, tokenizer: ChatTokenizer) -> str:
+    """Of how many answers decoding and encoding gives other ids than were sampled: natural drift, which a history of
+    ids does not have. The token that ends an answer is no part of its text.
+    """
+    answers = [call.completion_token_ids for call in calls if len(call.completion_token_ids)]
+    texts = [ids[:-1] if ids[-1] in tokenizer.stop_token_ids else ids for ids in answers]
+    changed = sum(not np.array_equal(tokenizer.encode(tokenizer.decode(ids)), ids) for ids in texts)
+    return (
+        f"as text      {changed} of {len(texts)} answers ({_percent(changed, len(texts))}) would come back from "
+        "their text as other ids"
+    )
 
 
 def summary_lines(total: Audit) -> Iterator[str]:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from t1core.store import LiveTrials, MetricRow, Run, RunState, Status
+from t1core.store import InFlight, MetricRow, Run, RunState, Status
 
 _RECENT = 10
 _SLOWEST = 3
@@ -79,7 +79,7 @@ def step_line(row: MetricRow, status: Status) -> str:
 
 
 def overview_lines(
-    status: Status, rows: Sequence[MetricRow], live: LiveTrials | None, *, now: float
+    status: Status, rows: Sequence[MetricRow], live: InFlight | None, *, now: float
 ) -> list[str]:
     """State and progress, rates over the last steps, time left, trials in flight by state and the slowest of them.
     `now` is Unix seconds."""
@@ -122,7 +122,7 @@ def _rate_line(steps: Sequence[MetricRow]) -> str:
     return f"rates over the last {len(steps)} steps: {', '.join(told)}"
 
 
-def _live_lines(live: LiveTrials, *, age_s: float) -> list[str]:
+def _live_lines(live: InFlight, *, age_s: float) -> list[str]:
     counts = Counter(trial.state for trial in live.trials)
     told = ", ".join(f"{state} {number}" for state, number in counts.most_common()) or "none"
     lines = [f"trials in flight: {told}" + (f" (seen {age_s:.0f} s ago)" if age_s > _STALE_S else "")]

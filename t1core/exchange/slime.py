@@ -32,7 +32,8 @@ def row_to_sample(row: TrainingRow) -> dict[str, Any]:
 
 
 def row_from_sample(sample: Mapping[str, Any], *, rollout_id: str | None = None) -> TrainingRow:
-    """A sample as a training row. ValueError for one without log-probs, reward or a name, or of unequal lengths.
+    """A sample as a training row. ValueError for one without log-probs, a reward that is a number, or a name, for one
+    of unequal lengths, and for one that slime itself would not train.
 
     Without a loss mask the whole response was sampled, as slime takes it.
     """
@@ -42,6 +43,12 @@ def row_from_sample(sample: Mapping[str, Any], *, rollout_id: str | None = None)
     n, response_length = len(sample["tokens"]), int(sample["response_length"])
     if sample.get("rollout_log_probs") is None or sample.get("reward") is None:
         raise ValueError(f"sample {name} has no rollout_log_probs or no reward; it can't be trained")
+    if not isinstance(sample["reward"], int | float):
+        raise ValueError(
+            f"the reward of sample {name} is {sample['reward']!r}; put the number to train on in its place"
+        )
+    if sample.get("remove_sample"):
+        raise ValueError(f"sample {name} has remove_sample set, so slime trains none of it; leave it out")
     mask = sample.get("loss_mask")
     loss_mask = _over_all(np.ones(response_length) if mask is None else mask, n, response_length, np.uint8)
     free = sample.get("metadata") or {}

@@ -70,7 +70,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class LiveTrial:
+class TrialInFlight:
     """A trial in flight. `state` is queue, open, generate (waiting for the engine), terminal, grade, assemble or
     release; `state_s` how long it has been in it, `age_s` how long ago it arrived."""
 

@@ -7,10 +7,11 @@
 A box is killed as a whole: when `close` or `snapshot` returns, no process of it is left.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 TERMINAL_WIDTH, TERMINAL_HEIGHT = 160, 40
 
@@ -22,6 +23,10 @@ class SandboxUnavailable(RuntimeError):
     def __init__(self, missing: str, *, fix: str) -> None:
         super().__init__(f"{missing}. Fix: {fix}")
         self.missing, self.fix = missing, fix
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """An exception is pickled by its message alone, which says too little to make it anew in another process."""
+        return functools.partial(type(self), fix=self.fix), (self.missing,)
 
 
 class BoxDied(RuntimeError):

@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from t1core.records import LiveTrial
+from t1core.records import TrialInFlight
 from t1core.store.schema import SCHEMA_VERSION, check_version
 
 
 @dataclass(frozen=True)
-class LiveTrials:
+class InFlight:
     """`at` is when they were seen, Unix seconds."""
 
     at: float
-    trials: tuple[LiveTrial, ...]
+    trials: tuple[TrialInFlight, ...]
 
 
-def write_live(path: Path, trials: Sequence[LiveTrial]) -> None:
+def write_live(path: Path, trials: Sequence[TrialInFlight]) -> None:
     content = {"schema_version": SCHEMA_VERSION, "at": time.time(), "trials": [asdict(one) for one in trials]}
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -33,11 +33,11 @@ def write_live(path: Path, trials: Sequence[LiveTrial]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def read_live(path: Path) -> LiveTrials | None:
+def read_live(path: Path) -> InFlight | None:
     """What was last said, or None for a run that does not say."""
     try:
         content = json.loads(path.read_text())
     except FileNotFoundError:
         return None
     check_version(content["schema_version"], path=path)
-    return LiveTrials(content["at"], tuple(LiveTrial(**one) for one in content["trials"]))
+    return InFlight(content["at"], tuple(TrialInFlight(**one) for one in content["trials"]))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from t1core.store.journal import read_entries
-from t1core.store.live import LiveTrials, read_live
+from t1core.store.live import InFlight, read_live
 from t1core.store.status import Status, read_status
 
 
@@ -27,7 +27,7 @@ class Update:
 
     status: Status
     rows: tuple[MetricRow, ...]
-    live: LiveTrials | None = None
+    live: InFlight | None = None
 
 
 def read_metric_rows(path: Path, *, offset: int = 0) -> Iterator[tuple[MetricRow, int]]:

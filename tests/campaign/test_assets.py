@@ -82,7 +82,17 @@ def test_the_critics_sources_are_all_but_what_only_reads_and_shows():
         path.relative_to(ROOT).as_posix() for path in source_files(ROOT, CAMPAIGN)
     }
     rest = {name for name in out if not name.startswith(("analysis/", "view/", "campaign/notebook"))}
-    commands = ("comparison", "dry_run", "execute", "launch", "project", "replay", "report", "sinks", "tail")
+    commands = (
+        "comparison",
+        "execute",
+        "launch",
+        "project",
+        "rehearsal",
+        "replay",
+        "report",
+        "sinks",
+        "tail",
+    )
     assert rest == {
         "cli.py",
         "config/explain.py",

@@ -6,8 +6,8 @@ import os
 import pytest
 from typer.testing import CliRunner
 
-from t1core.campaign.dry_run import campaign_lines, notebook_lines
 from t1core.campaign.project import init_project
+from t1core.campaign.rehearsal import campaign_lines, notebook_lines
 from t1core.cli import app
 from t1core.config import CampaignConfig, load_config
 from t1core.config.explain import difference_lines, explain

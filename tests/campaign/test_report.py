@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t1core.campaign.report import audit_lines, show_lines, trial_lines
+from t1core.agent.tokenizer import train_tokenizer
+from t1core.campaign.report import audit_lines, drift_line, show_lines, trial_lines
 from t1core.records import StopReason
 from t1core.store import Run
 from tests.store.records_by_hand import batch, engine_failure, row, trial
@@ -80,6 +81,25 @@ def test_an_audit_finds_a_turn_trained_twice(run):
     run.record_tokens(made, per_token={}, spans=spans)
     with pytest.raises(ValueError, match="call a-c0 is trained 2 times"):
         list(audit_lines(run))
+
+
+def test_answers_that_their_text_would_change_are_counted(run, tmp_path):
+    tokenizer = train_tokenizer(["echo echo echo ls ls"], tmp_path / "tokenizer", vocab_size=270)
+    canonical = np.append(tokenizer.encode("echo ls"), tokenizer.im_end)
+    letters = np.concatenate([tokenizer.encode(letter) for letter in "echo"])
+    assert len(tokenizer.encode("echo")) == 1 and tokenizer.decode(letters) == "echo"
+    made = [
+        replace(trial("a").calls[0], completion_token_ids=ids) for ids in (canonical, letters, letters[:0])
+    ]
+    told = "as text      1 of 2 answers (50.00%) would come back from their text as other ids"
+    assert drift_line(made, tokenizer=tokenizer) == told
+    with pytest.raises(ValueError, match="--tokenizer is not the run's"):
+        list(audit_lines(run, tokenizer=tokenizer))
+    run.record_vocabulary([tokenizer.decode_token(i) for i in range(tokenizer.vocab_size)])
+    batch_made, spans = batch("a", "b")
+    run.record_tokens(batch_made, per_token={}, spans=spans)
+    *_, drift, faithful = audit_lines(run, tokenizer=tokenizer)
+    assert " of 6 answers " in drift and faithful.endswith("as they were sampled")
 
 
 def test_an_older_run_without_prompts_says_so():

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from t1core.campaign.live import telling
 from t1core.campaign.tail import overview_lines, step_line, watch
 from t1core.cli import app
-from t1core.records import LiveTrial
-from t1core.store import LiveTrials, MetricRow, Run, RunState
+from t1core.records import TrialInFlight
+from t1core.store import InFlight, MetricRow, Run, RunState
 from tests.notebooks.run_by_hand import write_run
 
 
@@ -21,7 +21,7 @@ def _row(step, **values):
 
 
 def _live(state, *, age_s, state_s=1.0, name="t"):
-    return LiveTrial(name, "copy-1", 3, state, state_s, age_s, num_turns=2, sampled_tokens=40)
+    return TrialInFlight(name, "copy-1", 3, state, state_s, age_s, num_turns=2, sampled_tokens=40)
 
 
 @pytest.fixture
@@ -48,18 +48,18 @@ def test_a_step_that_was_repeated_after_a_resume_counts_once(running):
 def test_trials_in_flight_are_counted_by_state_and_the_slowest_named(running):
     trials = [_live("generate", age_s=5, name="a"), _live("generate", age_s=50, state_s=45, name="b")]
     trials += [_live("terminal", age_s=9, name=name) for name in "cde"]
-    told = overview_lines(running.status(), [], LiveTrials(100.0, tuple(trials)), now=101.0)
+    told = overview_lines(running.status(), [], InFlight(100.0, tuple(trials)), now=101.0)
     assert "trials in flight: terminal 3, generate 2" in told
     slowest = [line for line in told if "slowest" in line]
     assert len(slowest) == 3
     assert slowest[0] == "  slowest: b, task copy-1: 50 s, 2 turns, 40 tokens; in generate for 45 s"
-    late = overview_lines(running.status(), [], LiveTrials(100.0, tuple(trials)), now=160.0)
+    late = overview_lines(running.status(), [], InFlight(100.0, tuple(trials)), now=160.0)
     assert any("(seen 60 s ago)" in line for line in late)
 
 
 def test_a_run_whose_writer_is_gone_says_so_and_promises_nothing(running):
     gone = replace(running.status(), pid=2**22 - 1, pid_started=1.0)
-    told = overview_lines(gone, [_row(3)], LiveTrials(0.0, (_live("open", age_s=1),)), now=1.0)
+    told = overview_lines(gone, [_row(3)], InFlight(0.0, (_live("open", age_s=1),)), now=1.0)
     assert told[0].startswith("died without a word: 4 of 10 steps")
     assert not any("time left" in line or "in flight" in line for line in told)
 

@@ -83,6 +83,8 @@ def test_a_sample_of_slimes_own_making_gets_a_span_a_trained_stretch():
     for fault, told in (
         ({"rollout_log_probs": None}, "no rollout_log_probs"),
         ({"reward": None}, "no reward"),
+        ({"reward": {"dense": 0.5}}, "put the number to train on"),
+        ({"remove_sample": True}, "slime trains none of it"),
         ({"loss_mask": [1, 1, 0]}, "3 values for a response of 4"),
         ({"weight_versions": ["1", "2", "3"]}, "3 weight versions for 2 turns"),
         ({"status": "failed"}, "failed"),

@@ -1,12 +1,6 @@
 """The chat server in front of the embedded engine: what a random nano policy samples, over HTTP."""
 
 import asyncio
-import json
-import os
-import signal
-import subprocess
-import sys
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +9,6 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from t1core.agent.prompt import WORDINGS
-from t1core.agent.tokenizer import train_tokenizer
-from t1core.campaign.demonstrations import demonstration_texts
 from t1core.campaign.report import audit_lines
 from t1core.records import Batch, RowStatus, SamplingParams
 from t1core.rollout.chat import ChatFormat, ChatServer, SessionSettings, serving
@@ -25,19 +16,13 @@ from t1core.rollout.chat.session import Session
 from t1core.store import Run
 from t1core.store.token_file import read_batch
 from t1core.tito import assemble
+from tests.rollout.served import nano_policy, post, serve
 from tests.store.records_by_hand import trial
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
-    from t1core.model.checkpoint import init_hf
-    from t1core.model.shape import ModelShape
-
-    directory = tmp_path_factory.mktemp("nano")
-    texts = demonstration_texts(seed=0, count=100, wording=WORDINGS["compact"])
-    vocab_size = train_tokenizer(texts, directory, vocab_size=512).vocab_size
-    init_hf(ModelShape.nano(vocab_size=vocab_size), directory, seed=0)
-    return directory
+    return nano_policy(tmp_path_factory.mktemp("nano"))
 
 
 async def converse(address: str, name: str, *, num_turns: int) -> list[dict]:
@@ -129,17 +114,9 @@ def test_what_the_engine_captured_passes_the_audit_of_the_run_it_was_stored_in(m
 
 @pytest.mark.slow
 def test_the_command_serves_a_model_until_it_is_stopped(model, tmp_path):
-    command = [sys.executable, "-m", "t1core.cli", "serve", str(model), "--port", "0", "--context-tokens"]
-    options = ["256", "--max-new-tokens", "16", "--rows-dir", str(tmp_path / "rows")]
-    served = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True, env=os.environ.copy())
-    try:
-        address = served.stdout.readline().split(" answers at ")[1].split("/v1")[0]
+    options = ["--context-tokens", "256", "--max-new-tokens", "16", "--rows-dir", str(tmp_path / "rows")]
+    with serve(model, *options) as address:
         body = {"messages": [{"role": "user", "content": "hello"}], "session_id": "a"}
-        for path, content in (("/v1/chat/completions", body), ("/sessions/a/end", {"reward": 1})):
-            request = urllib.request.Request(address + path, data=json.dumps(content).encode())
-            with urllib.request.urlopen(request, timeout=120) as reply:
-                told = json.load(reply)
+        post(f"{address}/v1/chat/completions", body)
+        told = post(f"{address}/sessions/a/end", {"reward": 1})
         assert told["num_rows"] == 1 and Path(told["file"]).parent == tmp_path / "rows"
-    finally:
-        served.send_signal(signal.SIGTERM)
-        assert served.wait(timeout=120) == 130

@@ -202,6 +202,37 @@ async def test_of_two_answers_the_one_gone_on_from_is_trained_and_an_open_questi
 
 
 @run
+async def test_of_two_answers_with_one_text_the_later_ones_ids_go_on(tmp_path):
+    async with chatting(tmp_path) as (engine, client):
+        engine.says(13, 14, 2)
+        engine.says(15, 16, 2)
+        first, second = await client.chat([GO]), await client.chat([GO])
+        assert first["content"] == second["content"] == "echo hi"
+        engine.says(12, 2)
+        await client.chat([GO, first, LS])
+        assert engine.prompts[2] == [*GO_IDS, 15, 16, 2, *LS_IDS]
+        ended = await client.end()
+        assert ended.rows == [[*GO_IDS, 15, 16, 2, *LS_IDS, 12, 2]]
+
+
+@run
+async def test_other_tools_are_another_history(tmp_path):
+    async with chatting(tmp_path) as (engine, client):
+        engine.says(13, 14, 2)
+        answer = await client.chat([GO])
+        engine.says(12, 2)
+        await client.chat([GO, answer, LS], tools=TOOLS)
+        assert engine.prompts[1] == [
+            *GO_IDS,
+            15,
+            16,
+            2,
+            *LS_IDS,
+        ]  # rendered anew: a template tells the tools first
+        assert engine.starts == [0, 0]
+
+
+@run
 async def test_an_aborted_answer_is_asked_for_again(tmp_path):
     async with chatting(tmp_path) as (engine, client):
         engine.says(12, finish_reason="abort")
@@ -263,6 +294,7 @@ async def test_what_is_not_served_is_refused_with_the_way_out(tmp_path):
             (chat, {"messages": []}, "at least one message"),
             (chat, {"messages": [GO], "stream": True}, "stream"),
             (chat, {"messages": [GO], "temperature": 0.7}, "temperature=0.7"),
+            (chat, {"messages": [GO], "max_tokens": "20"}, "max_tokens='20'"),
             (chat, {"messages": [GO, ok]}, "last message is the assistant's"),
             (chat, {"messages": [many]}, "maximum context length is 400"),
             (chat, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "text only"),
@@ -271,6 +303,9 @@ async def test_what_is_not_served_is_refused_with_the_way_out(tmp_path):
             status, reply = await client.post(path, body)
             assert status == 400 and told in reply["error"]["message"], reply
         assert engine.prompts == []
-    async with chatting(tmp_path, any_sampling=True) as (engine, client):
+    async with chatting(None, any_sampling=True) as (engine, client):
         engine.says(12, 2)
         await client.chat([GO], temperature=0.7)
+    with pytest.raises(ValueError, match="must not be trained; leave one of them out"):
+        async with chatting(tmp_path, any_sampling=True):
+            pass

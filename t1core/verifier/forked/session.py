@@ -91,7 +91,10 @@ class Door:
         os.environ.update(order.env | ENVIRONMENT)
         tempfile.tempdir = None  # remembers the server's
         if order.is_script:
-            os._exit(run_script(report_fd=REPORT_FD, environment=dict(os.environ), commands=COMMANDS))
+            run_script(
+                report_fd=REPORT_FD, notes_fd=NOTES_FD, environment=dict(os.environ), commands=COMMANDS
+            )
+            os._exit(0)
         capture.start_global_capturing()
         capture.suspend_global_capture()
         session.config._ctrf._report.start()

@@ -1,0 +1,35 @@
+"""Small forms of the benchmarks that need real parts: what they count is what they say."""
+
+import asyncio
+
+import pytest
+
+from benchmarks import box_open, embedded, grading, store_step
+
+
+def test_a_steps_record_has_all_bytes_of_its_batch_and_both_ways_are_timed():
+    found = store_step.measure(num_trials=2, num_tokens=200, num_turns=3, num_rounds=1)
+    assert found["num_bytes"] > 2 * (199 * 48 * 8 + 200 * 4 * 5)
+    assert all(found[f"{way}_{kind}_s"] > 0 for way in ("record", "parquet") for kind in ("cpu", "wall"))
+
+
+def test_a_live_box_holds_memory_and_opening_one_takes_longer_than_a_bare_bwrap():
+    found = asyncio.run(box_open.measure(num_pairs=1, num_live=1))
+    assert found["bytes_a_live_box"] > 2**18
+    assert found["box_cpu_s"] >= 0 and found["box_wall_s"] > 0 and found["bare_wall_s"] > 0
+
+
+def test_a_bare_command_that_fails_is_no_measurement(monkeypatch):
+    monkeypatch.setattr(box_open, "_BARE", ("--ro-bind", "/", "/", "false"))
+    with pytest.raises(AssertionError):
+        asyncio.run(box_open.bare())
+
+
+def test_a_grade_and_bare_pytest_pass_the_same_tests():
+    found = asyncio.run(grading.measure(num_pairs=1))
+    assert found["num_tests"] >= 3 and found["grade_cpu_s"] > 0 and found["bare_cpu_s"] > 0
+
+
+def test_the_engine_and_generate_sample_as_many_tokens_over_all_turns():
+    found = embedded.measure(num_trials=2, num_turns=2, num_prompt=8, num_context=3, num_new=2, num_rounds=1)
+    assert found["engine_tokens_per_s"] > 0 and found["generate_tokens_per_s"] > 0
