@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Protocol
 
-from t1core.metrics import with_aliases
+from t1core.metrics.names import with_aliases
 from t1core.store import MetricRow, Run
 
 _log = logging.getLogger(__name__)
