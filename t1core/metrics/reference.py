@@ -12,17 +12,17 @@ Every number that a run records, as `t1core.metrics` defines it. `Run.open(path)
 row a step. This page is made by `t1 metrics --page > docs/METRICS.md`, and a test holds it to the catalogue. A name in
 angle brackets stands for one word; where only certain words can stand there, they are listed.
 
-Parts that several ranks measure become one number:
+What a number is over a whole step, whatever the number of ranks:
 
 {reducers}
 
 What is undefined is NaN, never 0.
 """
 _REDUCERS = {
-    Reducer.MEAN: "`mean` sums numerators and denominators and divides once",
-    Reducer.SUM: "`sum` adds",
-    Reducer.MAX: "`max` takes the largest",
-    Reducer.SAME: "`same` is global on every rank already, and ranks that disagree stop the run",
+    Reducer.MEAN: "`mean`: the sum of numerators over the sum of denominators, never a mean of means",
+    Reducer.SUM: "`sum`: added up",
+    Reducer.MAX: "`max`: the largest",
+    Reducer.SAME: "`same`: computed from global moments, alike on every rank",
 }
 
 
@@ -32,7 +32,7 @@ def reference_page() -> str:
     ordered = sorted(CATALOGUE, key=_area)
     for area, metrics in groupby(ordered, key=_area):
         parts.append(
-            f"\n## {area}\n\n| name | unit | reduced by | what it is | a healthy run |\n|---|---|---|---|---|\n"
+            f"\n## {area}\n\n| name | unit | over a step | what it is | a healthy run |\n|---|---|---|---|---|\n"
         )
         parts += [_row(metric) for metric in metrics]
     return "".join(parts)
