@@ -9,6 +9,7 @@ import psutil
 
 from t1core.agent.choose import wording_of
 from t1core.agent.tokenizer import ChatTokenizer
+from t1core.campaign.planning import check_capacity
 from t1core.campaign.sinks import missing_packages
 from t1core.cluster.agent_limits import agent_limits
 from t1core.cluster.engines import sglang_python
@@ -93,6 +94,7 @@ def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None]
     """Raise ValueError when the pool cannot carry the campaign. A held-out split that it lacks is said: it is not
     evaluated.
     """
+    check_capacity(config)
     train = pool.split("train")
     if config.reward.kind == "dense" and all(entry.num_tests < 2 for entry in train):
         raise ValueError(

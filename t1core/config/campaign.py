@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from t1core.config.capacity import CapacitySettings
 from t1core.config.evaluation import EvaluationSettings
 from t1core.config.model import ModelSettings, WarmStartSettings
 from t1core.config.rollout import (
@@ -78,6 +79,7 @@ class CampaignConfig(Settings):
     train: TrainSettings = TrainSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     cluster: ClusterSettings = ClusterSettings()
+    capacity: CapacitySettings = CapacitySettings()
 
     @model_validator(mode="after")
     def check(self) -> Self:
