@@ -10,10 +10,12 @@ from typing import Annotated
 
 import typer
 
+from t1core.campaign import commands
+from t1core.campaign.commands import Overrides, Preset, RunPath
+from t1core.campaign.commands import say as _say
+
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
-Preset = Annotated[str, typer.Argument(help="name of a preset, or path of a TOML file")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", help="dotted override: train.actor.lr=2e-6")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="make every check, start and write nothing")]
 
 
@@ -110,9 +112,6 @@ def notebook(
         execute(spec, overrides=overrides or (), output=output, say=_say)
 
 
-RunPath = Annotated[Path, typer.Argument(help="run directory")]
-
-
 @app.command()
 def resume(run: RunPath) -> None:
     """Go on with a run that was interrupted, failed or killed, from its newest whole checkpoint."""
@@ -146,33 +145,6 @@ def trials(
 
 
 @app.command()
-def tail(
-    run: RunPath,
-    once: Annotated[bool, typer.Option("--once", help="say how it stands and leave")] = False,
-) -> None:
-    """Watch a run: its steps, rates, trials in flight and time left. Ctrl-C leaves; the run goes on."""
-    from t1core.campaign.tail import watch
-    from t1core.store import Run
-
-    reader = Run.open(run)
-    try:
-        watch(reader, once=once, say=_say)
-    except KeyboardInterrupt:
-        _say(f"left; the run goes on: {reader.path}")
-
-
-@app.command()
-def compare(
-    runs: Annotated[list[Path], typer.Argument(help="run directories, or one folder of runs")],
-) -> None:
-    """Compare runs: reward, explained variance, gap, held-out tasks, each with its 95% interval, and what differs."""
-    from t1core.campaign.comparison import comparison_lines
-
-    for line in comparison_lines(runs):
-        _say(line)
-
-
-@app.command()
 def show(
     run: RunPath, trial: Annotated[str, typer.Argument(help="trial id, as `t1 trials` lists them")]
 ) -> None:
@@ -182,26 +154,6 @@ def show(
 
     for line in show_lines(Run.open(run), trial):
         _say(line)
-
-
-@app.command()
-def replay(
-    run: RunPath,
-    trial: Annotated[str, typer.Argument(help="trial id, as `t1 trials` lists them")],
-    from_turn: Annotated[
-        int | None, typer.Option(min=0, help="stop before this turn and hand the terminal to you")
-    ] = None,
-    task: Annotated[
-        Path | None, typer.Option(help="the task's directory, else the run's pool is searched")
-    ] = None,
-) -> None:
-    """Build a trial's box again, type what the policy typed and compare the screens; no model is needed."""
-    from t1core.campaign.replay import replay as replay_trial
-    from t1core.campaign.report import stored_trial
-    from t1core.store import Run
-
-    with _interruptible():
-        replay_trial(Run.open(run), stored_trial(run, trial), task=task, from_turn=from_turn, say=_say)
 
 
 @app.command()
@@ -527,66 +479,6 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
-@app.command()
-def config(
-    preset: Preset = "quickstart",
-    overrides: Overrides = None,
-    explain: Annotated[
-        str | None, typer.Option(help="say what a setting, or each of a section, means: train.actor.lr")
-    ] = None,
-    diff: Annotated[
-        str | None, typer.Option(help="print only what is not as in this preset, or in `defaults`")
-    ] = None,
-) -> None:
-    """Print the resolved configuration, or what one setting means, or how it differs from a preset."""
-    from t1core.config import CampaignConfig, load_config
-    from t1core.config.explain import difference_lines
-    from t1core.config.explain import explain as explain_lines
-    from t1core.config.load import to_json
-
-    resolved = load_config(preset, overrides or ())
-    if explain is not None and diff is not None:
-        raise ValueError("--explain and --diff answer different questions: give one of them")
-    if explain is not None:
-        _say("\n".join(explain_lines(explain, resolved)))
-    elif diff is not None:
-        other = CampaignConfig() if diff == "defaults" else load_config(diff)
-        _say("\n".join(difference_lines(resolved, other, name=diff)) or f"as in {diff}")
-    else:
-        _say(to_json(resolved))
-
-
-@app.command()
-def metrics(
-    name: Annotated[str | None, typer.Argument(help="a metric: critic/explained_variance")] = None,
-    page: Annotated[bool, typer.Option("--page", help="the whole reference as Markdown")] = False,
-) -> None:
-    """Say what a metric is, or list all of them."""
-    from t1core.metrics import CATALOGUE
-    from t1core.metrics.reference import describe, reference_page
-
-    if page:
-        print(reference_page(), end="")
-    elif name is not None:
-        _say("\n".join(describe(name)))
-    else:
-        for metric in CATALOGUE:
-            _say(f"{metric.name:44} {metric.meaning}")
-
-
-@app.command()
-def init(
-    directory: Annotated[Path, typer.Argument(help="folder to make; its name becomes the campaign's")],
-    preset: Annotated[str, typer.Option(help="preset whose settings it begins with")] = "quickstart",
-) -> None:
-    """Begin a project of your own: settings, a campaign file and notebooks that run at once."""
-    from t1core.campaign.project import init_project
-
-    for path in init_project(directory, preset=preset):
-        _say(f"written  {path}")
-    _say(f"next     cd {directory} && t1 notebook campaign.yaml --dry-run")
-
-
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
     """Ctrl-C and SIGTERM end the block alike, and the command with 130."""
@@ -599,8 +491,7 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)
+commands.register(app)
 
 
 def main() -> None:

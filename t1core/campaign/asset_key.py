@@ -42,6 +42,7 @@ CAMPAIGN = (
     "!campaign/launch.py",
     "!campaign/report.py",
     "!campaign/sinks.py",
+    "!campaign/commands.py",
     "!campaign/comparison.py",
     "!campaign/rehearsal.py",
     "!campaign/project.py",
