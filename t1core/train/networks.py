@@ -20,7 +20,6 @@ def join(settings: TrainSettings) -> torch.device:
     optimizer_fixes.apply()
     if not dist.is_initialized():
         process_group.join(timeout_s=settings.group_timeout_s)
-    torch.use_deterministic_algorithms(settings.deterministic)
     settings.layout.check(settings.shape, world_size=dist.get_world_size())
     layout.initialize(settings.layout, seed=settings.seed, timeout_s=settings.parallel_group_timeout_s)
     return (
