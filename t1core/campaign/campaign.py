@@ -176,6 +176,8 @@ async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:
             next(keeper for keeper in keepers if keeper.done()).result()
         await task
     finally:
+        if task.done() and not task.cancelled():
+            task.exception()  # a SystemExit has left the loop by itself; asyncio would report it as never retrieved
         for keeper in keepers:
             keeper.cancel()
         for number in signals:
