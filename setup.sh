@@ -1,22 +1,28 @@
 #!/usr/bin/env bash
 # Everything a fresh machine needs: Python 3.12, a virtual environment, bubblewrap and tmux. Safe to run again.
+#   ./setup.sh             the environment of t1core, in .venv
+#   ./setup.sh sglang      SGLang for a GPU in an environment of its own, .venv-sglang
+#   ./setup.sh sglang-cpu  the same for a CPU without AMX
 set -euo pipefail
 cd "$(dirname "$0")"
+SGLANG_GPU_VERSION=0.5.17
 
 find_python() {
-    # A python3.12 on PATH can be a shim that fails, so every candidate is executed.
-    local candidate
-    for candidate in "${T1CORE_PYTHON:-}" python3.12 "$HOME"/.pyenv/versions/3.12*/bin/python3.12 \
-        /usr/local/bin/python3.12 /opt/python*/bin/python3.12 /opt/homebrew/bin/python3.12 python3 python; do
+    # A python on PATH can be a shim that fails, so every candidate is executed.
+    local version="$1" candidate
+    for candidate in "${T1CORE_PYTHON:-}" "python$version" "$HOME"/.pyenv/versions/"$version"*/bin/"python$version" \
+        "/usr/local/bin/python$version" /opt/python*/bin/"python$version" "/opt/homebrew/bin/python$version" \
+        python3 python; do
         [ -n "$candidate" ] || continue
-        if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 12))' >/dev/null 2>&1; then
+        if "$candidate" -c "import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" \
+            >/dev/null 2>&1; then
             "$candidate" -c 'import sys; print(sys.executable)'
             return
         fi
     done
-    echo "t1core needs Python 3.12 with the venv module, and found none that runs." >&2
-    echo "Install it (for instance: apt-get install python3.12-venv, pyenv install 3.12, or uv python install 3.12)" >&2
-    echo "and, if it is not on PATH, name it: T1CORE_PYTHON=/path/to/python3.12 make quickstart" >&2
+    echo "t1core needs Python $version with the venv module, and found none that runs." >&2
+    echo "Install it (for instance: apt-get install python$version-venv, pyenv install $version, or uv python install" >&2
+    echo "$version) and, if it is not on PATH, name it: T1CORE_PYTHON=/path/to/python$version" >&2
     return 3
 }
 
@@ -44,7 +50,7 @@ install_environment() {
     if [ -x .venv/bin/t1 ] && [ "$(cat .venv/t1core-stamp 2>/dev/null)" = "$stamp" ]; then
         return 0
     fi
-    python=$(find_python)
+    python=$(find_python 3.12)
     # What one profile adds breaks another: flash-linear-attention's kernels fail where there is no GPU.
     kept=$(cat .venv/t1core-profile 2>/dev/null || echo "$profile")
     if [ "$kept" != "$profile" ] || ! .venv/bin/python -c '' 2>/dev/null; then
@@ -69,5 +75,31 @@ install_fused_kernels() {
     fi
 }
 
-install_system_packages
-install_environment
+install_sglang() {
+    # SGLang pins versions of torch and transformers that are not ours, hence an environment of its own.
+    local kind="$1" python version=3.12
+    # The CPU's pins were made under Python 3.11.
+    [ "$kind" = sglang-cpu ] && version=3.11
+    python=$(find_python "$version")
+    echo "installing $kind into .venv-sglang (a few minutes, about 3 GB for a CPU and 12 GB for a GPU)"
+    "$python" -m venv --clear .venv-sglang
+    if [ "$kind" = sglang-cpu ]; then
+        # The list is whole, and torch's CPU build satisfies nobody's pin of the CUDA one.
+        .venv-sglang/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+            -r constraints/sglang-cpu.txt || {
+            echo "torch's CPU build (2.13.0+cpu) comes from PyTorch's own index: set PIP_EXTRA_INDEX_URL to it" >&2
+            return 3
+        }
+    else
+        .venv-sglang/bin/python -m pip install --quiet --disable-pip-version-check "sglang==$SGLANG_GPU_VERSION"
+    fi
+}
+
+case "${1:-}" in
+    "")
+        install_system_packages
+        install_environment
+        ;;
+    sglang | sglang-cpu) install_sglang "$1" ;;
+    *) echo "setup.sh $1: no such part; give sglang, sglang-cpu or nothing" >&2 && exit 3 ;;
+esac

@@ -35,11 +35,20 @@ def campaign(
     preset: Preset,
     overrides: Overrides = None,
     run_name: Annotated[str | None, typer.Option(help="name of the run directory")] = None,
+    is_dry: Annotated[
+        bool, typer.Option("--dry-run", help="build every object, print the plan, start nothing")
+    ] = False,
 ) -> None:
     """Run a campaign in the foreground."""
     from t1core.config import load_config
 
     config = load_config(preset, overrides or ())  # before the imports that take seconds
+    if is_dry:
+        from t1core.campaign.dry_run import dry_run
+
+        for line in dry_run(config).lines:
+            _say(line)
+        return
     from t1core.campaign.assets import prepare as make
     from t1core.campaign.campaign import run_campaign
     from t1core.campaign.preflight import check_machine
@@ -47,6 +56,39 @@ def campaign(
     check_machine(config)
     with _interruptible():
         run_campaign(config, make(config, say=_say), run_name=run_name, say=_say)
+
+
+@app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="Hugging Face directory with weights and tokenizer")],
+    pool: Annotated[Path, typer.Option(help="directory of Harbor tasks")],
+    protocol: Annotated[
+        str, typer.Option(help="terminal-bench-2.1, lhtb, tbh, or path of a TOML file")
+    ] = "terminal-bench-2.1",
+    split: Annotated[str | None, typer.Option(help="only the tasks of this split")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Score a policy on a pool, and keep the score with harness, limits and weights; 1 where it is incomplete."""
+    from t1core.campaign.evaluation import evaluate_policy
+    from t1core.config.load import load_config, protocol_path
+
+    config = load_config(str(protocol_path(protocol)), overrides or ())
+    with _interruptible():
+        run = evaluate_policy(config, model.resolve(), pool=pool, split=split, say=_say)
+    if not all(score.is_complete for score in run.scores()):
+        raise typer.Exit(1)
+
+
+@app.command("compare-scores")
+def compare_scores(
+    runs: Annotated[list[Path], typer.Argument(help="run directories with scores")],
+) -> None:
+    """Tell the scores of several runs, and where they were measured differently."""
+    from t1core.analysis.scores import score_table
+    from t1core.store import Run
+
+    table = score_table({run.name: Run.open(run).scores() for run in runs})
+    _say("no scores" if table.empty else table.round(4).to_string(index=False))
 
 
 @app.command()
@@ -63,6 +105,15 @@ def notebook(
 
 
 RunPath = Annotated[Path, typer.Argument(help="run directory")]
+
+
+@app.command()
+def resume(run: RunPath) -> None:
+    """Go on with a run that was interrupted, failed or killed, from its newest whole checkpoint."""
+    from t1core.campaign.resume import resume_campaign
+
+    with _interruptible():
+        resume_campaign(run, say=_say)
 
 
 @app.command()
@@ -272,6 +323,119 @@ def pretrain_critic(
             max_age=max_age,
             epochs=epochs,
             heldout_frac=heldout_frac,
+            say=_say,
+        )
+
+
+@app.command()
+def plan(
+    model: Annotated[str, typer.Option(help="nano, 35b, 122b, or a Hugging Face directory")] = "122b",
+    gpus: Annotated[int, typer.Option(min=1, help="all GPUs")] = 128,
+    train_gpus: Annotated[int | None, typer.Option(min=1, help="those that train; else half of them")] = None,
+    wall: Annotated[int, typer.Option(min=1, help="tokens of the longest row")] = 86_016,
+    gpu_memory: Annotated[float, typer.Option(help="GiB of one GPU; T1 had 95")] = 95.0,
+    tp: Annotated[
+        int | None, typer.Option(help="tensor parallel size; without any degree a plan is chosen")
+    ] = None,
+    pp: Annotated[int | None, typer.Option(help="pipeline parallel size")] = None,
+    cp: Annotated[int | None, typer.Option(help="context parallel size")] = None,
+    ep: Annotated[int | None, typer.Option(help="expert parallel size")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="train.max_tokens_per_gpu; 1: rows alone count")] = 1,
+    use: Annotated[str, typer.Option(help="what must fit: turns, resident, actor or critic")] = "turns",
+    precision: Annotated[str, typer.Option(help="bf16 or fp32")] = "bf16",
+    recompute: Annotated[bool, typer.Option(help="layers are run again in backward")] = True,
+    calibration: Annotated[
+        Path | None, typer.Option(help="result of t1 calibrate; else T1's numbers")
+    ] = None,
+    host_memory: Annotated[float, typer.Option(help="GiB of one host; 0: not judged")] = 0.0,
+    gpus_per_host: Annotated[int, typer.Option(min=1)] = 8,
+    boxes: Annotated[int, typer.Option(min=0, help="boxes alive at once, over all hosts")] = 560,
+    box_memory: Annotated[float, typer.Option(help="GiB a box may take")] = 2.0,
+    batch: Annotated[int, typer.Option(help="rows of a step, whose routes lie on a host")] = 512,
+    published: Annotated[bool, typer.Option("--published", help="T1's numbers beside computed ones")] = False,
+) -> None:
+    """Say what a plan takes of each GPU and host, by term, and whether it fits; what breaks it and what would fit."""
+    from t1core.campaign.planning import told
+
+    for line in told(
+        model=model,
+        gpus=gpus,
+        train_gpus=train_gpus,
+        wall=wall,
+        gpu_memory_gib=gpu_memory,
+        degrees={"tp": tp, "pp": pp, "cp": cp, "ep": ep},
+        max_tokens=max_tokens,
+        use=use,
+        precision=precision,
+        recompute=recompute,
+        calibration=calibration,
+        host_memory_gib=host_memory,
+        gpus_per_host=gpus_per_host,
+        boxes=boxes,
+        box_memory_gib=box_memory,
+        batch=batch,
+        published=published,
+    ):
+        _say(line)
+
+
+@app.command()
+def split(
+    gpus: Annotated[int, typer.Option(min=2, help="all GPUs")] = 128,
+    rollout: Annotated[
+        float | None, typer.Option(help="R: GPU time of a step's rollout, in any unit")
+    ] = None,
+    train: Annotated[
+        float | None, typer.Option(help="C: GPU time of a step's training, in the same unit")
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="take R and C from the median step of this run")] = None,
+    engine_gpus: Annotated[int, typer.Option(min=1, help="GPUs of one engine: n is a multiple")] = 1,
+    sigma: Annotated[float, typer.Option(min=0, help="spread of a trial's log duration; 0: all alike")] = 0.6,
+    launched: Annotated[int, typer.Option(min=1, help="trials started a step")] = 560,
+    accepted: Annotated[int, typer.Option(min=1, help="trials waited for")] = 512,
+    slots: Annotated[int, typer.Option(min=1, help="trials a GPU runs at once")] = 8,
+) -> None:
+    """Say how many GPUs should sample and how many train, and what the slowest trials do to it."""
+    from t1core.campaign.planning import told_split
+
+    for line in told_split(
+        gpus=gpus,
+        rollout=rollout,
+        train=train,
+        run=run,
+        engine_gpus=engine_gpus,
+        sigma=sigma,
+        launched=launched,
+        accepted=accepted,
+        slots=slots,
+    ):
+        _say(line)
+
+
+@app.command()
+def calibrate(
+    model: Annotated[
+        str, typer.Option(help="whose width: nano, 35b, 122b, or a Hugging Face directory")
+    ] = "35b",
+    layers: Annotated[str, typer.Option(help="depths; the first is fitted, the others predicted")] = "4,8",
+    tokens: Annotated[
+        str, typer.Option(help="lengths; every second is fitted, the others predicted")
+    ] = "8192,12288,16384,20480,24576",
+    experts: Annotated[int, typer.Option(min=8, help="routed experts a layer, so that it fits one GPU")] = 16,
+    vocab: Annotated[int, typer.Option(min=64, help="vocabulary, likewise")] = 65_536,
+    output: Annotated[Path | None, typer.Option(help="where the result goes, as JSON")] = None,
+) -> None:
+    """Measure peaks of small configurations on this GPU (or CPU), fit the capacity model, predict others."""
+    from t1core.campaign.calibrate import calibrate as measure
+
+    with _interruptible():
+        measure(
+            model=model,
+            layers=[int(each) for each in layers.split(",")],
+            tokens=[int(each) for each in tokens.split(",")],
+            num_experts=experts,
+            vocab_size=vocab,
+            output=output,
             say=_say,
         )
 

@@ -11,6 +11,7 @@ What happened so far stays readable in the `AgentRecord` even when the loop is c
 """
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -238,7 +239,9 @@ class _Loop:
         record.pending_call_id, record.pending_since = call_id, time.monotonic()
         answer = await self._given.generate(
             prompt,
-            sampling=replace(self._given.sampling, max_new_tokens=max_new_tokens),
+            sampling=replace(
+                self._given.sampling, max_new_tokens=max_new_tokens, sampling_seed=self._stream_seed()
+            ),
             request_id=call_id,
             session_id=self._given.trial_id,
             routed_experts_start=start,
@@ -264,6 +267,16 @@ class _Loop:
         record.calls.append(call)
         return call
 
+    def _stream_seed(self) -> int | None:
+        """The trial's seed, and another one for each stream after a summary: positions begin anew there, and a draw is
+        a function of seed and position."""
+        stream = sum(turn.is_summary for turn in self._record.turns)
+        seed = self._given.sampling.sampling_seed
+        if seed is None or not stream:
+            return seed
+        digest = hashlib.blake2b(f"{seed}/{stream}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little") >> 1
+
     def _read(self, text: str, *, was_cut: bool) -> tuple[Response, str | None]:
         """The answer, and what the model is told of it instead of the terminal where it was cut off and is void."""
         response = self._given.protocol.parse(text)
@@ -281,8 +294,9 @@ class _Loop:
         was_idle = True
         for command in response.commands:
             left_s = max(0.0, deadline - time.monotonic())
+            asked_s = left_s if self._limits.waits_until_idle else command.duration_s
             was_idle &= await self._given.terminal.send_keys(
-                command.keystrokes, max_wait_s=min(command.duration_s, left_s)
+                command.keystrokes, max_wait_s=min(asked_s, left_s)
             )
         if response.errors:
             screen = ""

@@ -13,6 +13,8 @@ from t1core.analysis.interval import Interval, mean_interval, welch_interval
 from t1core.analysis.learning import QuarterGain, quarter_gain, reward_curve
 from t1core.analysis.pick import pick_trials
 from t1core.analysis.routing_gap import check_routing_gap, flips_by_layer, replay_effect, tails
+from t1core.analysis.scores import score_table
+from t1core.analysis.selection import selection_table
 
 __all__ = [
     "Check",
@@ -38,6 +40,8 @@ __all__ = [
     "reward_curve",
     "reward_curves",
     "say",
+    "score_table",
+    "selection_table",
     "stop_reasons",
     "tails",
     "time_split",

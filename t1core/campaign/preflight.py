@@ -9,27 +9,38 @@ import psutil
 
 from t1core.agent.choose import wording_of
 from t1core.agent.tokenizer import ChatTokenizer
+from t1core.campaign.planning import check_capacity
 from t1core.cluster.agent_limits import agent_limits
+from t1core.cluster.engines import sglang_python
 from t1core.config import CampaignConfig
 from t1core.controller.evaluate import SPLITS
+from t1core.sandbox.descriptors import raise_descriptors
 from t1core.sandbox.kinds import probe_kind
 from t1core.tasks.pool import Pool
 from t1core.train.checkpoint_directory import EXACT, damage, newest_whole
 
 
 def check_machine(config: CampaignConfig) -> None:
-    """Raise ValueError naming every way in which this machine falls short of the configuration."""
+    """Raise ValueError naming every way in which this machine falls short of the configuration. The limit on open files
+    is raised where the boxes need it and it may be.
+    """
     cluster = config.cluster
+    hosts_here = 1 if cluster.address else cluster.num_hosts
+    too_few = raise_descriptors(config.rollout.max_live_trials * hosts_here)  # before what counts them
     found = probe_kind(config.sandbox.kind)
     problems = [f"{problem.what}; fix: {problem.fix}" for problem in found.problems]
-    if (
+    if too_few:
+        problems.append(too_few)
+    elif (
         not found.problems
         and found.num_boxes is not None
-        and found.num_boxes < config.rollout.max_live_trials
+        and found.num_boxes < config.rollout.max_live_trials * hosts_here
     ):
         problems.append(
             f"{found.num_boxes} boxes are all that {found.limited_by} allows here and "
-            f"rollout.max_live_trials={config.rollout.max_live_trials} are asked for: lower it, or raise the limit"
+            f"rollout.max_live_trials={config.rollout.max_live_trials} are asked for"
+            + (f" on each of cluster.num_hosts={hosts_here}" if hosts_here > 1 else "")
+            + ": lower it, or raise the limit"
         )
     free_mb = psutil.virtual_memory().available / 2**20
     if free_mb < cluster.min_free_memory_mb:
@@ -44,6 +55,12 @@ def check_machine(config: CampaignConfig) -> None:
         problems.append(
             f"{disk_mb:.0f} MB of disk are free at {existing} and cluster.min_free_disk_mb={cluster.min_free_disk_mb} "
             "are wanted: free some space, or set run_root elsewhere"
+        )
+    python = sglang_python(config.rollout.sglang.python)
+    if config.rollout.engine == "sglang" and not python.is_file():
+        problems.append(
+            f"rollout.engine=sglang runs in an environment of its own, and there is no {python}: make it with "
+            "`./setup.sh sglang` (`./setup.sh sglang-cpu` without a GPU), or name another with rollout.sglang.python"
         )
     if not cluster.address:
         cores = len(os.sched_getaffinity(0))
@@ -74,6 +91,7 @@ def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None]
     """Raise ValueError when the pool cannot carry the campaign. A held-out split that it lacks is said: it is not
     evaluated.
     """
+    check_capacity(config)
     train = pool.split("train")
     if config.reward.kind == "dense" and all(entry.num_tests < 2 for entry in train):
         raise ValueError(

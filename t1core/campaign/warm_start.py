@@ -20,7 +20,7 @@ from t1core.campaign.demonstrations import demonstration_batches
 from t1core.config import CampaignConfig
 
 Say = Callable[[str], None]
-_RANKS = 2
+_MOST_RANKS = 2
 # Cheap tasks: mostly of the easiest level, with enough of the others that the critic meets large task sizes.
 WARMUP_LEVELS = (0.65, 0.25, 0.1)
 
@@ -33,7 +33,7 @@ def supervised_start(config: CampaignConfig, directory: Path, *, say: Say) -> No
     init_hf(_shape(config, tokenizer), directory, seed=config.warm_start.seed)
     say(
         f"warm start: {config.warm_start.supervised_steps} supervised steps of "
-        f"{config.warm_start.supervised_tokens} tokens on {_RANKS} processes"
+        f"{config.warm_start.supervised_tokens} tokens on {_num_ranks()} processes"
     )
     began = time.monotonic()
     with socket.socket() as probe:
@@ -58,11 +58,19 @@ def _shape(config: CampaignConfig, tokenizer: ChatTokenizer):
     )
 
 
+def _num_ranks() -> int:
+    """Data-parallel processes; with GPUs one of them each, since NCCL lets no two share one."""
+    import torch
+
+    return min(_MOST_RANKS, torch.cuda.device_count()) if torch.cuda.is_available() else _MOST_RANKS
+
+
 def _run_ranks(*arguments: object) -> None:
     """Run the data-parallel processes to their end; none outlives this call. RuntimeError when one is killed."""
     import torch.multiprocessing as multiprocessing
 
-    ranks = multiprocessing.spawn(_rank, args=arguments, nprocs=_RANKS, join=False)
+    num_ranks = _num_ranks()
+    ranks = multiprocessing.spawn(_rank, args=(num_ranks, *arguments), nprocs=num_ranks, join=False)
     try:
         while not ranks.join():
             pass
@@ -72,8 +80,8 @@ def _run_ranks(*arguments: object) -> None:
         if not killed:
             raise
         raise RuntimeError(
-            f"process {killed[0]} of the warm start's {_RANKS} was killed, perhaps for want of memory: free some and "
-            "start again"
+            f"process {killed[0]} of the warm start's {num_ranks} was killed, perhaps for want of memory: free some "
+            "and start again"
         ) from None
     finally:
         for process in ranks.processes:
@@ -81,7 +89,7 @@ def _run_ranks(*arguments: object) -> None:
             process.join()
 
 
-def _rank(rank: int, tree: dict, directory: str, port: int) -> None:
+def _rank(rank: int, num_ranks: int, tree: dict, directory: str, port: int) -> None:
     """One data-parallel process of the supervised phase."""
     from t1core.cluster.environment import OFFLINE_ENV
 
@@ -89,7 +97,7 @@ def _rank(rank: int, tree: dict, directory: str, port: int) -> None:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "RANK": str(rank),
-        "WORLD_SIZE": str(_RANKS),
+        "WORLD_SIZE": str(num_ranks),
     }
     from t1core.model.shape import ModelShape
     from t1core.train.adam import Adam

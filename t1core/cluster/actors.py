@@ -18,6 +18,8 @@ from t1core.cluster.part import Progress
 from t1core.records import Batch, Generation
 from t1core.rollout.trial import TrialResult, TrialSpec, host_cpu_s
 
+_WARM_UP_TOKENS = 4096
+
 
 def _tie_to_parent() -> None:
     """Have the kernel end this process when its parent (the raylet) dies, however it dies."""
@@ -46,19 +48,19 @@ class _Process:
 class EngineActor(_Process):
     """Hosts one inference engine."""
 
-    def __init__(
-        self, *, model_path: str, dtype: str, weight_version: int, max_running: int, context: int
-    ) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        from t1core.rollout.embedded import EmbeddedEngine
+        self._engine: Any = None
 
-        self._engine = EmbeddedEngine(
-            Path(model_path),
-            dtype=dtype,
-            weight_version=weight_version,
-            max_running=max_running,
-            max_context=context,
+    async def setup(self, config: dict[str, Any], *, model: str, name: str, log_file: str) -> dict[str, Any]:
+        """Start the engine of the configuration, and answer with its first health."""
+        from t1core.cluster.engines import start_engine
+        from t1core.config import CampaignConfig
+
+        self._engine = await start_engine(
+            CampaignConfig.model_validate(config), model=Path(model), name=name, log_file=Path(log_file)
         )
+        return await self._engine.health()
 
     async def ping(self) -> dict[str, Any]:
         return await self._engine.health()
@@ -82,10 +84,27 @@ class EngineActor(_Process):
         return await self._engine.update_weights(version, tensors)
 
     async def cpu_s(self) -> float:
-        return time.process_time()
+        """CPU seconds of this process and of those it started."""
+        return time.process_time() + sum(used.user + used.system for used in self._of_children("cpu_times"))
+
+    async def memory_mb(self) -> float:
+        """Resident memory of this process and of those it started, MiB; what they share counts for each."""
+        return super().memory_mb() + sum(used.rss for used in self._of_children("memory_info")) / 2**20
+
+    @staticmethod
+    def _of_children(what: str) -> list[Any]:
+        import psutil
+
+        found = []
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(getattr(process, what)())
+        return found
 
     async def close(self) -> None:
-        await self._engine.close()
+        """End the engine; nothing to do when the setup did not come that far."""
+        if self._engine is not None:
+            await self._engine.close()
 
 
 @ray.remote(max_concurrency=1024, max_restarts=0)
@@ -97,9 +116,12 @@ class HostActor(_Process):
         self._runner = self._sandbox = self._grader = None
 
     async def setup(self, *, settings: dict[str, Any], engine: Any) -> None:
-        from t1core.cluster.hosting import make_runner
+        from t1core.cluster.hosting import RemoteEngine, make_runner
+        from t1core.config import CampaignConfig
 
-        self._runner, self._sandbox, self._grader = await make_runner(settings, engine)
+        config = CampaignConfig.model_validate(settings["config"])
+        remote = RemoteEngine(engine, control_deadline_s=config.cluster.control_deadline_s)
+        self._runner, self._sandbox, self._grader = await make_runner(settings, remote)
 
     async def ping(self) -> int:
         return len(asyncio.all_tasks())
@@ -166,7 +188,8 @@ class TrainerActor(_Process):
 
     def setup(
         self, config: dict[str, Any], *, actor_path: str, critic_path: str | None, master: tuple[str, int]
-    ) -> None:
+    ) -> dict[str, float]:
+        """Build the rank's networks and, on a GPU, have their kernels compiled: the seconds that took, by role."""
         os.environ |= {
             "MASTER_ADDR": master[0],
             "MASTER_PORT": str(master[1]),
@@ -186,6 +209,10 @@ class TrainerActor(_Process):
             self._held_port.close()
         for learner in self._trainer.learners.values():
             learner.model.register_forward_hook(self._advance)
+        if self._trainer.device.type == "cpu":
+            return {}
+        with self._working("warm_up"):
+            return self._trainer.warm_up(num_tokens=min(_WARM_UP_TOKENS, settings.max_tokens_per_gpu))
 
     def train_batch(self, batch: Batch, **options: Any) -> Any:
         with self._working("train_batch"):

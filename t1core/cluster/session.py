@@ -3,12 +3,14 @@
 import contextlib
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from t1core.cluster.environment import OFFLINE_ENV
+from t1core.cluster.private_home import environment, private_home
 
 
 @contextlib.contextmanager
@@ -19,25 +21,26 @@ def ray_session(*, address: str, num_cpus: int, object_store_mb: int) -> Iterato
     """
     if ray.is_initialized():
         raise RuntimeError("this process already runs a Ray session; one campaign a process")
-    shared = {
-        "logging_level": logging.ERROR,
-        "log_to_driver": False,
-        "runtime_env": {"env_vars": OFFLINE_ENV},
-    }
-    if address:
-        ray.init(address=address, namespace=None, **shared)
-    else:
-        _start_local(
-            num_cpus=num_cpus,
-            object_store_memory=object_store_mb * 1024 * 1024,
-            include_dashboard=False,
-            configure_logging=True,
-            **shared,
-        )
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+    with contextlib.ExitStack() as stack:
+        if address:
+            ray.init(address=address, namespace=None, runtime_env={"env_vars": OFFLINE_ENV}, **quiet)
+        else:
+            home = stack.enter_context(private_home())
+            workers_env = OFFLINE_ENV | {"HOME": str(Path.home())}
+            with environment(HOME=str(home)):
+                _start_local(
+                    num_cpus=num_cpus,
+                    object_store_memory=object_store_mb * 1024 * 1024,
+                    include_dashboard=False,
+                    configure_logging=True,
+                    runtime_env={"env_vars": workers_env},
+                    **quiet,
+                )
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def _start_local(**options: object) -> None:
@@ -74,16 +77,17 @@ def _end_all(processes: set[psutil.Process]) -> None:
 
 @contextlib.contextmanager
 def placement(
-    *, num_train_ranks: int, num_engines: int, cpus: int, timeout_s: float
+    *, num_train_ranks: int, num_engines: int, cpus: int, timeout_s: float, num_hosts: int = 1
 ) -> Iterator[PlacementGroup]:
-    """Disjoint bundles: one a trainer rank, then one an engine. Trial hosts live beside the engines.
+    """Disjoint bundles: one a trainer rank, then one an engine. The first trial host lives beside the engines; each
+    further one has a bundle, and bundles are spread over the nodes then.
 
     Raises RuntimeError when the cluster does not hold them, naming what was asked and what there is.
     """
-    train_cpus = cpus / (num_train_ranks + num_engines)
-    share = min(1.0, train_cpus)
-    bundles = [{"CPU": share}] * (num_train_ranks + num_engines)
-    group = placement_group(bundles, strategy="PACK")
+    num_bundles = num_train_ranks + num_engines + num_hosts - 1
+    share = min(1.0, cpus / num_bundles)
+    bundles = [{"CPU": share}] * num_bundles
+    group = placement_group(bundles, strategy="PACK" if num_hosts == 1 else "SPREAD")
     try:
         if not group.wait(timeout_seconds=timeout_s):
             raise RuntimeError(

@@ -10,18 +10,21 @@ from t1core.train.learning_rate import LearningRate
 from t1core.train.settings import TrainSettings
 
 
-def train_settings(config: CampaignConfig, *, actor_path: str, critic_path: str | None) -> TrainSettings:
-    """The trainer's plain settings, from the configuration."""
+def train_settings(
+    config: CampaignConfig, *, actor_path: str, critic_path: str | None, shape: ModelShape | None = None
+) -> TrainSettings:
+    """The trainer's plain settings, from the configuration. `shape`: that of an actor which is not here."""
     train = config.train
     return TrainSettings(
         actor_path=actor_path,
         critic_path=critic_path,
-        shape=ModelShape.from_hf(actor_path),
+        shape=shape or ModelShape.from_hf(actor_path),
         layout=Layout(
             tp=train.tensor_parallel,
             pp=train.pipeline_parallel,
             cp=train.context_parallel,
             ep=train.expert_parallel,
+            gdn_cp=train.gdn_cp,
         ),
         precision=train.precision,
         actor=_adam(train.actor),
@@ -51,7 +54,11 @@ def train_settings(config: CampaignConfig, *, actor_path: str, critic_path: str 
         use_rollout_routing_replay=train.use_rollout_routing_replay,
         measure_free_routing=train.measure_free_routing,
         offload=train.offload,
+        recompute=train.recompute,
+        group_timeout_s=train.group_timeout_s,
+        parallel_group_timeout_s=train.parallel_group_timeout_s,
         seed=config.seed,
+        max_version_lag=config.rollout.max_staleness,
     )
 
 

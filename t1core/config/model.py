@@ -48,19 +48,19 @@ class WarmStartSettings(Settings):
 
     seed: int = 0
     """Seed of the weights and of the demonstrations."""
-    supervised_steps: int = Field(420, ge=1)
+    supervised_steps: int = Field(480, ge=1)
     """Optimiser steps on demonstrations; stopped early on purpose, so that there is room to learn."""
-    idle_steps: int = Field(25, ge=0)
+    idle_steps: int = Field(36, ge=0)
     """Last steps, in which `idle_share` of the demonstrations claim completion having done nothing."""
     idle_share: float = Field(0.6, ge=0, lt=1)
     """Share of demonstrations in the last `idle_steps` that claim completion having done nothing. It leaves the
     policy a habit for PPO to unlearn: a model this small has no other fault that a few thousand trials can mend."""
-    copying_steps: int = Field(140, ge=0)
+    copying_steps: int = Field(160, ge=0)
     """First steps in which most rows are word lists to repeat: copying a name is the skill the tasks rest on, and a
     model this small finds it in dense lists long before it finds it in dialogues."""
-    first_turn_steps: int = Field(240, ge=0)
+    first_turn_steps: int = Field(274, ge=0)
     """Steps up to which most dialogues end with the first answer: short rows, each with commands to get right."""
-    supervised_tokens: int = Field(4096, ge=512)
+    supervised_tokens: int = Field(3072, ge=512)
     """Tokens a supervised step."""
     supervised_lr: float = Field(2e-3, gt=0)
     """Peak learning rate of the supervised phase."""

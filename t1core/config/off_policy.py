@@ -79,6 +79,14 @@ class OffPolicySettings(Settings):
                 f"importance={self.importance!r} weighs by the denominator over the engine's probabilities, and with "
                 "ratio_denominator='rollout' they are the same: set one of the two back"
             )
+        for name, is_read, reader in (
+            ("ratio_cap", self.policy_loss not in ("ppo", "gspo"), "policy_loss dppo_tv, dppo_kl and ipo"),
+            ("mis_normalize", self.importance.startswith("mis_"), "importance mis_*"),
+        ):
+            if getattr(self, name) != (default := type(self).model_fields[name].default) and not is_read:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} has no effect here, it belongs to {reader}: leave it at {default}"
+                )
         if self.trust_region != "fixed" and self.policy_loss not in ("ppo", "gspo"):
             raise ValueError(
                 f"trust_region={self.trust_region!r} shrinks a clip, and policy_loss={self.policy_loss!r} has none: "

@@ -75,7 +75,7 @@ class TrainSettings(Settings):
     """Weight of the actor's load-balancing loss. T1: 0. Refused with routing replay."""
     value_clip: float = Field(0.2, gt=0)
     """Value clip around the values before the update. The first of `critic_steps` updates starts at these values, so
-    with `critic_steps` 1 it has no effect."""
+    with `critic_steps` 1 it has no effect, and another value than T1's is refused."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount a trainable token."""
     lambd: float = Field(1.0, ge=0, le=1)
@@ -131,10 +131,22 @@ class TrainSettings(Settings):
     """Pipeline parallel size."""
     context_parallel: int = Field(1, ge=1)
     """Context parallel size."""
+    gdn_cp: Literal["state", "state_scan", "heads", "gather"] = "state"
+    """How GatedDeltaNet layers run over context-parallel ranks. state: the recurrent state is handed from slice to
+    slice, which gives one rank's bits. state_scan: slices are scanned at once and their maps composed. heads: heads are
+    exchanged for positions (Megatron's way), for at most as many ranks as key heads. gather: each rank scans whole
+    rows."""
     expert_parallel: int = Field(1, ge=1)
     """Expert parallel size."""
     data_parallel: int = Field(1, ge=1)
     """Data parallel size."""
+    recompute: bool = False
+    """Keep each layer's input alone in the forward pass and run the layer again in the backward: less memory, a third
+    more arithmetic."""
+    group_timeout_s: float = Field(3600.0, gt=0)
+    """Deadline of a collective among all ranks. T1: 60 minutes, since gloo's own 30 look like a crash on long steps."""
+    parallel_group_timeout_s: float = Field(600.0, gt=0)
+    """The same in the groups of one kind of parallelism. T1: 30 minutes, and 120 with context parallelism."""
 
     @model_validator(mode="after")
     def check(self) -> Self:
@@ -153,6 +165,10 @@ class TrainSettings(Settings):
                     f"{name}={getattr(self, name)} beside use_rollout_routing_replay=true would pull the actor towards "
                     "a routing that is not the recorded one: set it to 0, or turn the replay off"
                 )
+        if self.context_parallel == 1 and self.gdn_cp != "state":
+            raise ValueError(
+                f"gdn_cp={self.gdn_cp!r} has no effect with context_parallel=1: leave it out, or raise context_parallel"
+            )
         for pattern in (*self.actor_frozen, *self.critic_frozen):
             try:
                 re.compile(pattern)
@@ -170,6 +186,7 @@ class TrainSettings(Settings):
                 "value_bins, value_min and value_max describe the bins of critic_head='hl_gauss' and have no effect on "
                 "a scalar head: set the head, or leave them out"
             )
+        self._check_unread()
         if self.dual_clip and self.off_policy.policy_loss not in ("ppo", "gspo"):
             raise ValueError(
                 f"dual_clip={self.dual_clip} has no effect with off_policy.policy_loss="
@@ -185,6 +202,25 @@ class TrainSettings(Settings):
                 "off_policy.importance other than none"
             )
         return self
+
+    def _check_unread(self) -> None:
+        loss = self.off_policy.policy_loss
+        is_lambd_unread = self.lambd_alpha is not None and self.critic_lambd is not None
+        for name, is_unread, why in (
+            (
+                "value_clip",
+                self.critic_steps == 1,
+                "critic_steps=1: the only update starts at the old values",
+            ),
+            ("lambd", is_lambd_unread, "both lambd_alpha and critic_lambd, which take its place"),
+            ("eps_clip", loss != "ppo", f"off_policy.policy_loss={loss}, which has bounds of its own"),
+            ("eps_clip_high", loss != "ppo", f"off_policy.policy_loss={loss}, which has bounds of its own"),
+        ):
+            default = type(self).model_fields[name].default
+            if is_unread and getattr(self, name) != default:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} has no effect with {why}; leave it at {default}"
+                )
 
     def _check_without_critic(self) -> None:
         for name in (

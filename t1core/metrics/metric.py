@@ -1,18 +1,17 @@
-"""A metric: one named number a step, and how the parts of it that several ranks hold become that number."""
+"""A metric: one named number a step, and how it comes from what the ranks and processes of a campaign hold."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Reducer(StrEnum):
-    """How parts measured by several ranks or processes combine."""
+    """What a metric is over the whole step, whatever the number of ranks: for who averages it over steps, or compares
+    layouts."""
 
     MEAN = "mean"  # sum of numerators over sum of denominators, never a mean of means
     SUM = "sum"
     MAX = "max"
-    SAME = "same"  # every rank holds the global value already; they must agree
+    SAME = "same"  # computed from global moments, alike on every rank
 
 
 @dataclass(frozen=True)
@@ -29,23 +28,3 @@ class Metric:
     good: str
     aliases: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
-
-
-def reduce_parts(reducer: Reducer, parts: Sequence[tuple[float, float]]) -> float:
-    """One value from (numerator, denominator) pairs, one a rank; SUM, MAX and SAME ignore the denominator.
-
-    MEAN over a total denominator of 0 is undefined, hence NaN. Ranks without data contribute (0, 0).
-    """
-    assert parts, "a metric needs at least one part"
-    values = [value for value, _ in parts]
-    if reducer is Reducer.SUM:
-        return math.fsum(values)
-    if reducer is Reducer.MAX:
-        return math.nan if any(math.isnan(value) for value in values) else max(values)
-    if reducer is Reducer.SAME:
-        first = values[0]
-        agree = all(value == first or (math.isnan(value) and math.isnan(first)) for value in values)
-        assert agree, f"ranks disagree on a value they should share: {values}"
-        return first
-    weight = math.fsum(weight for _, weight in parts)
-    return math.fsum(values) / weight if weight else math.nan

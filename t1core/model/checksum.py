@@ -1,4 +1,4 @@
-"""One checksum for weights wherever they lie: what the trainer sends and what an engine holds must agree."""
+"""Checksums of weights: one that the trainer and every engine agree on, and a fast one where the weights lie."""
 
 import hashlib
 from collections.abc import Mapping
@@ -22,3 +22,35 @@ def weight_checksum(
         if tensor.numel():
             digest.update(tensor.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+_WORDS_AT_ONCE = 2**24
+
+
+def fast_digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """A digest of (name, dtype, shape, bytes), summed up on the device of each tensor: at the speed of its memory.
+
+    The sum over 8-byte words x_i of x_i (2 i + 1), modulo 2^64. Every factor is odd, so one changed word always changes
+    it; it is no protection against someone who wants it to stay. A fleeting check: words depend on the byte order.
+    """
+    sums = [_word_sum(tensors[name]) for name in sorted(tensors)]
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in zip(sorted(tensors), sums, strict=True):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {int(value)}\n".encode())
+    return digest.hexdigest()
+
+
+def _word_sum(tensor: torch.Tensor) -> torch.Tensor:
+    raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    whole = len(raw) // 8 * 8
+    if raw.storage_offset() % 8:  # a view that starts off the grid of words
+        raw = raw.clone()
+    words = raw[:whole].view(torch.int64)
+    rest = torch.nn.functional.pad(raw[whole:], (0, 8 - (len(raw) - whole))).view(torch.int64)
+    total = rest.sum() * (2 * (whole // 8) + 1)
+    for begin in range(0, len(words), _WORDS_AT_ONCE):
+        part = words[begin : begin + _WORDS_AT_ONCE]
+        factors = torch.arange(begin, begin + len(part), device=raw.device).mul_(2).add_(1)
+        total = total + factors.mul_(part).sum()
+    return total

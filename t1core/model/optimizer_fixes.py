@@ -1,7 +1,9 @@
-"""Three repairs that megatron-core 0.19.2 needs to resume `torch.optim` Adam under its distributed optimiser.
+"""Four repairs that megatron-core 0.19.2 needs to resume `torch.optim` Adam under its distributed optimiser.
 
-They concern machines without transformer-engine and Apex, with or without a GPU. Without them a resumed run
-either stops (missing 'step' key, failed assertion) or, worse, goes on with wrong bias corrections.
+Three concern machines without transformer-engine and Apex, with or without a GPU. Without them a resumed run
+either stops (missing 'step' key, failed assertion) or, worse, goes on with wrong bias corrections. The fourth is about
+settings: Megatron finds saved parameter groups by their learning rate, so another one is a missing key, and it puts
+back the weight decay and the betas of the run that saved, whatever the present one asks for.
 """
 
 import collections
@@ -9,10 +11,12 @@ from typing import Any
 
 import torch
 
+_SETTINGS = ("lr", "max_lr", "min_lr", "betas", "eps", "weight_decay")
+
 
 def apply() -> None:
-    """Repair loading: a state without 'step' is accepted, and parameters stop sharing one step counter.
-    Idempotent.
+    """Repair loading: a state without 'step' is accepted, parameters stop sharing one step counter, and Adam's settings
+    stay those of the optimiser that loads. Idempotent.
     """
     from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
@@ -24,7 +28,10 @@ def apply() -> None:
     def set_state_without_step(self: Any, model_param: Any, tensors: dict[str, Any]) -> Any:
         return set_state(self, model_param, collections.defaultdict(lambda: None, tensors))
 
-    def load_with_own_steps(self: Any, state_dict: Any) -> Any:
+    def load_with_own_steps_and_settings(self: Any, state_dict: Any) -> Any:
+        own = {name: self.optimizer.param_groups[0][name] for name in _SETTINGS}
+        for group in state_dict["optimizer"]["param_groups"]:
+            group.update(own)
         result = load(self, state_dict)
         # One tensor is handed to every parameter; Adam would advance it once for each of them.
         for state in self.optimizer.state.values():
@@ -33,7 +40,7 @@ def apply() -> None:
         return result
 
     DistributedOptimizer._set_main_param_and_optimizer_states = set_state_without_step
-    DistributedOptimizer.load_state_dict = load_with_own_steps
+    DistributedOptimizer.load_state_dict = load_with_own_steps_and_settings
     DistributedOptimizer._t1_resume_repaired = True
 
 

@@ -11,6 +11,7 @@ from t1core.records.call import (
 )
 from t1core.records.grade import Grade, RewardSource, TestResult, TestStatus
 from t1core.records.row import PrefixRelation, RowStatus, TrainingRow, TurnSpan
+from t1core.records.score import Score
 from t1core.records.task import Task, TaskEnvironment
 from t1core.records.trial import Boundary, Failure, StopReason, Trajectory, Turn
 
@@ -27,6 +28,7 @@ __all__ = [
     "RewardSource",
     "RowStatus",
     "SamplingParams",
+    "Score",
     "StopReason",
     "Task",
     "TaskEnvironment",

@@ -18,7 +18,7 @@ class RewardSource(StrEnum):
     """Where a reward came from; its shares are metrics."""
 
     CTRF = "ctrf"  # counted from the report's tests[]
-    BINARY = "binary"  # the report was unusable through the reporter's own fault, and the exit code was used
+    BINARY = "binary"  # the task's own script asks for no report, and its reward file was used
     NO_REPORT = "no_report"  # the agent's code kept the report from being written: scores 0
     NONE = "none"  # no grade: an infrastructure failure, never scored
 

@@ -75,7 +75,9 @@ class TrialOverdue(RuntimeError):
 @dataclass(frozen=True)
 class TrialSpec:
     """One trial to run. `sampling_seed` and the trial's id fix every random number the engine draws for it. Trials of a
-    step with one `group` are samples of one task; None: a trial on its own."""
+    step with one `group` are samples of one task; None: a trial on its own. `predicted_s`: how long it was expected to
+    take, None if nobody knew. An evaluation has limits of its own, and may sample from less than the whole
+    distribution."""
 
     trial_id: str
     task: Task
@@ -84,6 +86,10 @@ class TrialSpec:
     sampling_seed: int
     temperature: float = 1.0
     group: int | None = None
+    predicted_s: float | None = None
+    is_evaluation: bool = False
+    top_p: float = 1.0
+    top_k: int = -1
 
 
 @dataclass(frozen=True)
@@ -137,10 +143,11 @@ class TrialRunner:
         deadline_s: float,
         control_deadline_s: float,
         engine_name: str = "the engine",
+        evaluation_limits: AgentLimits | None = None,
     ) -> None:
-        """`limits.timeout_s` and `verifier_timeout_s` cap what a task asks for. `deadline_s` bounds a trial from its
-        arrival to its rows, `control_deadline_s` each part of its clean-up; `engine_name` is who is named when routes
-        are missing."""
+        """`limits` are those of training, and of evaluation unless that has its own; their `timeout_s`, and
+        `verifier_timeout_s`, cap what a task asks for. `deadline_s` bounds a trial from its arrival to its rows,
+        `control_deadline_s` each part of its clean-up; `engine_name` is who is named when routes are missing."""
         self._sandbox = sandbox
         self._grader = grader
         self._generate = generate
@@ -150,6 +157,7 @@ class TrialRunner:
         self._protocol = protocol
         self._wording = wording
         self._limits = limits
+        self._evaluation_limits = evaluation_limits or limits
         self._verifier_timeout_s = verifier_timeout_s
         self._box_limits = box_limits
         self._reward = reward
@@ -204,7 +212,7 @@ class TrialRunner:
 
     async def _work(self, trial: "_Trial") -> tuple[TrainingRow, ...]:
         spec = trial.spec
-        limits = self._limits_of(spec.task)
+        limits = self._limits_of(spec)
         trial.agent_budget_s = limits.timeout_s
         trial.is_time_capped = limits.timeout_s < (spec.task.agent_timeout_s or 0.0)
         await self._pacer.take()
@@ -226,6 +234,8 @@ class TrialRunner:
                     sampling=SamplingParams(
                         max_new_tokens=limits.max_new_tokens,
                         temperature=spec.temperature,
+                        top_p=spec.top_p,
+                        top_k=spec.top_k,
                         stop_token_ids=self._tokenizer.stop_token_ids,
                         sampling_seed=spec.sampling_seed,
                     ),
@@ -260,9 +270,10 @@ class TrialRunner:
                 "trial %s: %s failed: %s: %s", trial.spec.trial_id, what, type(error).__name__, error
             )
 
-    def _limits_of(self, task: Task) -> AgentLimits:
+    def _limits_of(self, spec: TrialSpec) -> AgentLimits:
+        limits = self._evaluation_limits if spec.is_evaluation else self._limits
         return replace(
-            self._limits, timeout_s=agent_time_s(asked_s=task.agent_timeout_s, cap_s=self._limits.timeout_s)
+            limits, timeout_s=agent_time_s(asked_s=spec.task.agent_timeout_s, cap_s=limits.timeout_s)
         )
 
     def _box_spec(self, spec: TrialSpec) -> BoxSpec:
@@ -389,6 +400,8 @@ class _Trial:
             "agent_budget": self.agent_budget_s,
             "total": time.monotonic() - self._started,
         }
+        if spec.predicted_s is not None:
+            timings["predicted"] = spec.predicted_s
         trajectory = Trajectory(
             trial_id=spec.trial_id,
             task_id=spec.task.task_id,

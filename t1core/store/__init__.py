@@ -5,6 +5,7 @@ from t1core.store.harbor_trial import is_harbor_trial, read_harbor_trial, write_
 from t1core.store.provenance import collect_provenance, describe_provenance
 from t1core.store.run import Run, RunBusy, find_runs
 from t1core.store.schema import NewerSchema
+from t1core.store.setting_aside import Standing
 from t1core.store.status import RunState, Status, is_process, process_started
 from t1core.store.tail import MetricRow, Update
 from t1core.store.trial_table import StoredCall, StoredTrial
@@ -16,6 +17,7 @@ __all__ = [
     "Run",
     "RunBusy",
     "RunState",
+    "Standing",
     "Status",
     "StoredCall",
     "StoredTrial",

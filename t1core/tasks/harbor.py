@@ -1,19 +1,29 @@
 """Harbor's task layout, read into a `Task`.
 
 instruction.md, task.toml (`task_toml.py` has its keys), environment/, tests/{test.sh,test_outputs.py},
-solution/solve.sh.
+solution/solve.sh. Harbor asks for test.sh alone; what is counted then:
+
+| tests/ holds                                             | the tests of the task                              |
+|----------------------------------------------------------|----------------------------------------------------|
+| anything, and task.toml has metadata.test_names          | those                                              |
+| test_outputs.py                                          | its functions                                      |
+| test.sh that asks for a CTRF report, and other test files | the functions of test_*.py and *_test.py           |
+| test.sh alone                                            | one: `test.sh`, worth what its reward file says    |
 """
 
 import ast
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from t1core.records.task import Task
 from t1core.tasks.task_toml import DEFAULT_VERIFIER_TIMEOUT_S, TaskToml
+from t1core.tasks.test_script import asks_for_report, foreign_packages
 
 TEST_FILE = "tests/test_outputs.py"
+SCRIPT_TEST = "test.sh"  # the one test of a task that counts nothing but its script's word
 COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml")
 _CANARY = re.compile(r"<!--.*canary.*-->|#.*canary.*", re.IGNORECASE)
 
@@ -115,7 +125,9 @@ def _has_parameters(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
 
 
 def _test_names(directory: Path, metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    source = _text(directory, TEST_FILE, "a task without tests cannot be graded; write them there")
+    script = _script(directory)
+    if script is None or "test_outputs.py" in script:
+        _text(directory, TEST_FILE, "a task without tests cannot be graded; write them there")
     way_out = (
         f"list the names pytest-json-ctrf reports under metadata.test_names in {directory / 'task.toml'}"
     )
@@ -132,21 +144,59 @@ def _test_names(directory: Path, metadata: Mapping[str, Any]) -> tuple[str, ...]
         if len(set(declared)) != len(declared):
             raise ValueError(f"task {directory}: metadata.test_names has a name twice")
         return tuple(declared)
-    try:
-        names = test_functions(source)
-    except SyntaxError as error:
-        raise ValueError(
-            f"task {directory}: {TEST_FILE} line {error.lineno} does not parse: {error.msg}"
-        ) from error
-    except ValueError as error:
-        raise ValueError(
-            f"task {directory}: {error}, so its test names are not in the source; {way_out}"
-        ) from error
+    files = _test_files(directory, script)
+    if not files:
+        return (SCRIPT_TEST,)
+    names: list[str] = []
+    for file in files:
+        where = file.relative_to(directory)
+        try:
+            names += (f"{file.name}::{name}" for name in test_functions(file.read_text()))
+        except SyntaxError as error:
+            raise ValueError(
+                f"task {directory}: {where} line {error.lineno} does not parse: {error.msg}"
+            ) from error
+        except ValueError as error:
+            raise ValueError(
+                f"task {directory}: {error}, so its test names are not in the source; {way_out}"
+            ) from error
     if not names:
+        shown = files[0].relative_to(directory)
         raise ValueError(
-            f"task {directory}: {TEST_FILE} has no test; write functions named test_..., or {way_out}"
+            f"task {directory}: {shown} has no test; write functions named test_..., or {way_out}"
         )
-    return tuple(f"{Path(TEST_FILE).name}::{name}" for name in names)
+    return tuple(names)
+
+
+def _script(directory: Path) -> str | None:
+    """test.sh; said is what it fetches in vain."""
+    path = directory / "tests" / "test.sh"
+    if not path.is_file():
+        return None
+    script = path.read_text()
+    if packages := foreign_packages(script):
+        warnings.warn(
+            f"task {directory}: tests/test.sh fetches {', '.join(packages)}: nothing can be fetched in a grade, and "
+            "tests that need them fail",
+            stacklevel=4,
+        )
+    return script
+
+
+def _test_files(directory: Path, script: str | None) -> list[Path]:
+    """The files whose functions are the task's tests; none when only the script's own word counts."""
+    if (directory / TEST_FILE).is_file():
+        return [directory / TEST_FILE]
+    assert script is not None
+    if not asks_for_report(script):
+        return []
+    found = sorted({*(directory / "tests").glob("test_*.py"), *(directory / "tests").glob("*_test.py")})
+    if not found:
+        raise ValueError(
+            f"task {directory}: tests/test.sh asks for a CTRF report and tests/ has no test_*.py; list the names it "
+            f"reports under metadata.test_names in {directory / 'task.toml'}"
+        )
+    return found
 
 
 def _text(directory: Path, name: str, why: str) -> str:

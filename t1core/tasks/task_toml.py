@@ -157,7 +157,7 @@ class TaskToml:
                 raise self._refusal(f"{name}.network_mode", 'boxes have no network; "no-network" says so')
             if self._value(f"{name}.allowed_hosts"):
                 raise self._refusal(f"{name}.allowed_hosts", "boxes have no network; leave it out")
-        if self._text("environment.os") not in ("", "linux"):
+        if self._text("environment.os").lower() not in ("", "linux"):
             raise self._refusal("environment.os", 'boxes are Linux; "linux" or nothing will do')
         if self._text("verifier.environment_mode") not in ("", "shared"):
             raise self._refusal(
@@ -189,15 +189,16 @@ class TaskToml:
     def _megabytes(self, name: str) -> int | None:
         """`<name>_mb`, or Harbor's older `<name> = "2G"`."""
         size = self._number(f"environment.{name}_mb", "a number of megabytes above 0")
-        if size is not None:
-            return max(1, int(size))
         text = self._value(f"environment.{name}")
         if text is None:
-            return None
+            return None if size is None else max(1, int(size))
         match = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None:
             raise self._refusal(f"environment.{name}", 'must be a size such as "2G"')
-        return max(1, int(float(match[1]) * _UNIT_MB[match[2].upper()]))
+        older = float(match[1]) * _UNIT_MB[match[2].upper()]
+        if size is not None and int(size) != int(older):
+            raise self._refusal(f"environment.{name}", f"contradicts {name}_mb {size:g}; leave it out")
+        return max(1, int(older))
 
     def _default(self, key: str) -> Callable[[re.Match[str]], str]:
         def replace(match: re.Match[str]) -> str:

@@ -7,8 +7,9 @@ rounding. `checkpoint_directory` says what lies where.
 import json
 import os
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,37 @@ from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing.strategies import filesystem_async
 
 from t1core.model import optimizer_fixes
+from t1core.model.shape import ModelShape
+from t1core.model.weights import matching
 from t1core.rl.hl_gauss import ValueBins
 from t1core.train.behaviour import BehaviourSnapshots
 from t1core.train.checkpoint_directory import EXACT, EXPORT, damage, recovered
 from t1core.train.directories import refuse_other_head
 from t1core.train.learner import Learner, Role
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 Present = Callable[[Role], AbstractContextManager[Learner]]
 
 
-def save(scratch: Path, *, roles: Sequence[Role], present: Present, snapshots: BehaviourSnapshots) -> None:
+@dataclass(frozen=True)
+class Terms:
+    """What a run must have in common with the one whose checkpoint it goes on from. frozen: by role, the patterns of
+    the parts that do not learn; value_bins: None for a scalar critic."""
+
+    shape: ModelShape
+    precision: str
+    frozen: Mapping[Role, tuple[str, ...]]
+    value_bins: ValueBins | None
+
+
+def save(
+    scratch: Path,
+    *,
+    roles: Sequence[Role],
+    present: Present,
+    snapshots: BehaviourSnapshots,
+    terms: Terms,
+) -> None:
     """Write into an existing directory; every rank must call. `present(role)` has a learner on the device."""
     # A synchronous save writes from threads of this process; Megatron would start a manager process for its
     # results, which outlives a killed trainer and holds its output open.
@@ -51,6 +72,8 @@ def save(scratch: Path, *, roles: Sequence[Role], present: Present, snapshots: B
             "behaviour_versions": snapshots.versions,
             "behaviour_is_live": [snapshots.is_live(version) for version in snapshots.versions],
             "num_steps": num_steps,
+            "precision": terms.precision,
+            "frozen": {role: terms.frozen[role] for role in roles},
         }
         (scratch / EXACT).write_text(json.dumps(about, indent=1))
 
@@ -61,11 +84,11 @@ def load(
     roles: Sequence[Role],
     present: Present,
     snapshots: BehaviourSnapshots,
-    value_bins: ValueBins | None,
+    terms: Terms,
 ) -> None:
-    """Restore weights, optimisers and snapshots; every rank must call. `value_bins`: of the critic that is here. Before
-    anything changes, ValueError where there is no whole checkpoint of ours, or one without a network that is asked for,
-    with another critic's head, or without the policy that `snapshots` pins.
+    """Restore weights, optimisers and snapshots; every rank must call. Before anything changes, ValueError where there
+    is no whole checkpoint of ours, or one without a network that is asked for, on other terms, or without the policy
+    that `snapshots` pins. Learning rates, betas and weight decay are not restored: they are the present settings'.
     """
     root = Path(directory)
     if dist.get_rank() == 0:
@@ -87,8 +110,7 @@ def load(
     missing = [role for role in roles if role not in about["num_steps"]]
     if missing:
         raise ValueError(f"{root} holds no {missing[0]}: it was written by a run that has none")
-    if "critic" in roles:
-        refuse_other_head(root / EXPORT / "critic", bins=value_bins, field="load")
+    _refuse_other_terms(root, about, roles=roles, terms=terms)
     if snapshots.pinned is not None and snapshots.pinned not in about["behaviour_versions"]:
         raise ValueError(
             f"{root} does not hold the starting policy that kl_loss_coef refers to: resume from a run that had it "
@@ -110,6 +132,41 @@ def load(
             learner.model.load_state_dict(state["model"])
             learner.optimizer.load_state_dict(state["optimizer"])
             learner.num_steps = about["num_steps"][role]
+
+
+def _refuse_other_terms(root: Path, about: Mapping[str, Any], *, roles: Sequence[Role], terms: Terms) -> None:
+    """ValueError naming the setting in which the checkpoint and this run differ."""
+    if (root / EXPORT / "actor").is_dir() and (
+        stored := ModelShape.from_hf(root / EXPORT / "actor")
+    ) != terms.shape:
+        theirs, ours = asdict(stored), asdict(terms.shape)
+        name = next(name for name in ours if ours[name] != theirs[name])
+        raise ValueError(
+            f"{root} holds a network with {name}={theirs[name]}, and model.actor_path names one with "
+            f"{name}={ours[name]}: give the actor that the checkpoint's run began with, or its own hf/actor"
+        )
+    if "critic" in roles:
+        refuse_other_head(root / EXPORT / "critic", bins=terms.value_bins, field="load")
+    if about["schema_version"] < 2:  # which did not say
+        return
+    if about["precision"] != terms.precision:
+        raise ValueError(
+            f"{root} was written with precision={about['precision']!r}, and the settings ask for "
+            f"{terms.precision!r}: the main weights of one are not the other's; set it back, or start a new run from "
+            "the checkpoint's hf/actor and hf/critic"
+        )
+    for role in roles:
+        stored, asked = tuple(about["frozen"][role]), terms.frozen[role]
+        theirs, ours = (
+            {weight.hf for weight in matching(patterns, shape=terms.shape, role=role)}
+            for patterns in (stored, asked)
+        )
+        if theirs != ours:
+            raise ValueError(
+                f"{role}_frozen={list(asked)} is not {list(stored)}, with which {root} was written: what then learnt "
+                f"has moments and the rest has none; set {role}_frozen back, or start a new run from the checkpoint's "
+                f"hf/{role}, whose moments start anew"
+            )
 
 
 def _metadata() -> dict[str, Any]:

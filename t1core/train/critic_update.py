@@ -71,6 +71,21 @@ class Credit:
 
 
 @dataclass(frozen=True)
+class CriticObjective:
+    """What a batch does to a critic: `num_steps` updates, all clipped around the values before the first.
+
+    bins: of an HL-Gauss head, None for a scalar one. is_cold: the head comes from nowhere, so its bins start as the
+    histogram of the first batch's returns.
+    """
+
+    credit: Credit
+    value_clip: float
+    num_steps: int
+    bins: ValueBins | None
+    is_cold: bool
+
+
+@dataclass(frozen=True)
 class CriticUpdate:
     """values float32 [T]: V_old, those before the update. target: what GAE makes of them. metrics: the last
     update's."""
@@ -81,21 +96,24 @@ class CriticUpdate:
 
 
 def update_critic(
-    critic: Learner,
-    *,
-    streams: BatchStreams,
-    weights: torch.Tensor,
-    credit: Credit,
-    value_clip: float,
-    num_steps: int,
-    bins: ValueBins | None,
+    critic: Learner, *, streams: BatchStreams, weights: torch.Tensor, objective: CriticObjective
 ) -> CriticUpdate:
-    """`num_steps` updates, all clipped around the values before the first. weights float32 [T]; `bins` for an
-    HL-Gauss head, None for a scalar one."""
+    """The critic's updates on one batch; weights float32 [T]."""
+    credit, bins, num_steps = objective.credit, objective.bins, objective.num_steps
 
     def step(old: torch.Tensor | None, returns: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
-        return _step(critic, streams, old, returns=returns, weights=weights, value_clip=value_clip, bins=bins)
+        return _step(
+            critic,
+            streams,
+            old,
+            returns=returns,
+            weights=weights,
+            value_clip=objective.value_clip,
+            bins=bins,
+        )
 
+    if bins is not None and objective.is_cold and critic.num_steps == 0:
+        _start_from_returns(critic, streams=streams, weights=weights, credit=credit, bins=bins)
     metrics: dict[str, float] = {}
     if credit.returns_are_rewards:
         # Every return is its row's reward, whatever the values are, so the first update needs no V_old before
@@ -121,7 +139,7 @@ def score_values(critic: Learner, *, streams: BatchStreams, bins: ValueBins | No
     return streams.merge(critic.score(streams.micro_batches, lambda out, _: _values(out, bins)))
 
 
-def start_from_returns(
+def _start_from_returns(
     critic: Learner, *, streams: BatchStreams, weights: torch.Tensor, credit: Credit, bins: ValueBins
 ) -> None:
     """Set the bias of a fresh HL-Gauss head to the histogram of this batch's Monte-Carlo returns."""

@@ -24,7 +24,7 @@ def value_metrics(
     `ev_num_tests_baseline` is the EV of a predictor that knows only a row's number of tests: the mean reward
     of the other rows with that number, weighted by their tokens (leave-one-out, so that it has not seen the
     row's own reward any more than the critic has). `ev_quartile/q` restricts to the q-th quarter of each
-    row's trainable tokens.
+    row's turns: turn i of n, counted from 0, is in quarter 4 i // n, so a row of one turn has the first alone.
     """
     mask, rows = streams.mask, streams.rows
     moments = value_moments(values, returns=returns, mask=mask)
@@ -43,7 +43,7 @@ def value_metrics(
             value_moments(baseline[rows], returns=returns, mask=mask)
         ),
     }
-    quarter = _quarter_of_row(mask, rows=rows, counts=counts)
+    quarter = _quarter_of_turns(mask, rows=rows, num_rows=streams.num_rows)
     for q in range(4):
         part = value_moments(values, returns=returns, mask=mask & (quarter == q))
         metrics[f"critic/ev_quartile/{q + 1}"] = explained_variance(part)
@@ -87,9 +87,12 @@ def gap_parts(
     return metrics
 
 
-def _quarter_of_row(mask: torch.Tensor, *, rows: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """0..3 for each token by its rank among its row's trainable tokens; int64 [T], any where masked."""
-    total = mask.long().cumsum(0)
-    before_row = counts.long().cumsum(0) - counts.long()
-    place = total - 1 - before_row[rows]
-    return 4 * place // counts.long().clamp(min=1)[rows]
+def _quarter_of_turns(mask: torch.Tensor, *, rows: torch.Tensor, num_rows: int) -> torch.Tensor:
+    """0..3 for each token by its turn among its row's turns; int64 [T], any where masked. A turn is a run of trainable
+    tokens: what the terminal answered lies between two."""
+    opens = mask.clone()
+    opens[1:] &= ~mask[:-1] | (rows[1:] != rows[:-1])
+    turns = torch.zeros(num_rows, dtype=torch.int64, device=mask.device).index_add_(0, rows, opens.long())
+    before_row = turns.cumsum(0) - turns
+    turn = opens.long().cumsum(0) - 1 - before_row[rows]
+    return 4 * turn // turns.clamp(min=1)[rows]

@@ -51,19 +51,7 @@ class Learner:
         )
         dtype = config.params_dtype
         self.optimizer = get_megatron_optimizer(
-            OptimizerConfig(
-                optimizer="adam",
-                lr=adam.lr.peak,
-                min_lr=adam.lr.peak,
-                weight_decay=adam.weight_decay,
-                adam_beta1=adam.betas[0],
-                adam_beta2=adam.betas[1],
-                adam_eps=adam.eps,
-                clip_grad=adam.clip_grad,
-                bf16=dtype == torch.bfloat16,
-                params_dtype=dtype,
-                use_distributed_optimizer=True,
-            ),
+            optimizer_config(adam, dtype=dtype),
             [self.ddp],
         )
         self.num_steps = 0
@@ -93,6 +81,12 @@ class Learner:
         self.optimizer.zero_grad()
         self.has_gradients = True
         return self._run(micro_batches, loss, replayed=replayed, forward_only=False)
+
+    def drop_gradients(self) -> None:
+        """Forget gradients that no update will use."""
+        self.ddp.zero_grad_buffer()
+        self.optimizer.zero_grad()
+        self.has_gradients = False
 
     @property
     def lr(self) -> float:
@@ -147,6 +141,23 @@ class Learner:
             replay.assert_consumed(self.model)
             replay.disarm(self.model)
         return results
+
+
+def optimizer_config(adam: Adam, *, dtype: torch.dtype) -> OptimizerConfig:
+    """Megatron's configuration of the distributed optimiser; main parameters and moments are fp32 in any case."""
+    return OptimizerConfig(
+        optimizer="adam",
+        lr=adam.lr.peak,
+        min_lr=adam.lr.peak,
+        weight_decay=adam.weight_decay,
+        adam_beta1=adam.betas[0],
+        adam_beta2=adam.betas[1],
+        adam_eps=adam.eps,
+        clip_grad=adam.clip_grad,
+        bf16=dtype == torch.bfloat16,
+        params_dtype=dtype,
+        use_distributed_optimizer=True,
+    )
 
 
 def _sum_gradients(model: list[nn.Module], num_tokens: torch.Tensor | None = None, **kwargs: Any) -> None:

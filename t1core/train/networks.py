@@ -19,10 +19,9 @@ def join(settings: TrainSettings) -> torch.device:
     cpu_shim.install()
     optimizer_fixes.apply()
     if not dist.is_initialized():
-        process_group.join()
-    torch.use_deterministic_algorithms(settings.deterministic)
+        process_group.join(timeout_s=settings.group_timeout_s)
     settings.layout.check(settings.shape, world_size=dist.get_world_size())
-    layout.initialize(settings.layout, seed=settings.seed)
+    layout.initialize(settings.layout, seed=settings.seed, timeout_s=settings.parallel_group_timeout_s)
     return (
         torch.device("cuda", torch.cuda.current_device())
         if torch.cuda.is_available()

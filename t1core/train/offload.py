@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from t1core.model.checksum import weight_checksum
+from t1core.model.checksum import fast_digest
 from t1core.train.host_memory import OffloadDemand, available_bytes, check_host_memory
 from t1core.train.learner import Learner, Role
 
@@ -111,7 +111,7 @@ def state_checksum(learner: Learner) -> str:
         tensors |= {f"{key}.{i}": x.reshape(-1) for key, x in state.items() if torch.is_tensor(x)}
     if learner.has_gradients:
         tensors |= {f"gradient.{i}": buffer.grad_data for i, buffer in enumerate(_buffers(learner))}
-    return weight_checksum(tensors)
+    return fast_digest(tensors)
 
 
 def _kept(learner: Learner) -> Iterator[torch.Tensor]:

@@ -10,7 +10,8 @@ from t1core.model.weights import matching
 from t1core.rl.aggregate import Aggregation
 from t1core.rl.hl_gauss import ValueBins
 from t1core.train.adam import Adam
-from t1core.train.critic_update import ChunkReward, Credit
+from t1core.train.checkpoint import Terms
+from t1core.train.critic_update import ChunkReward, Credit, CriticObjective
 from t1core.train.directories import (
     holds_value_head,
     refuse_other_head,
@@ -31,8 +32,8 @@ class TrainSettings:
     grpo_std_normalization divides by the group's deviation. offload: actor and critic take turns on the device.
     max_tokens_per_gpu counts tokens of a micro-batch on one rank; a longer row still gets a micro-batch of
     its own. measure_free_routing also scores each batch with free routing, which costs one more forward.
-    deterministic has torch refuse kernels that may differ from run to run, which matters on GPUs; one thread
-    of a CPU repeats itself anyway.
+    recompute keeps each layer's input alone and runs its forward again in the backward pass. max_version_lag: how far
+    behind the newest version a token's sampler may be; the snapshots of so many versions are kept beside the newest.
     """
 
     actor_path: str
@@ -68,8 +69,10 @@ class TrainSettings:
     measure_free_routing: bool = False
     recompute: bool = False
     offload: bool = False
+    group_timeout_s: float = 3600.0
+    parallel_group_timeout_s: float = 600.0
     seed: int = 0
-    deterministic: bool = False
+    max_version_lag: int = 1
 
     def __post_init__(self) -> None:
         resolved(self.actor_path)
@@ -84,7 +87,7 @@ class TrainSettings:
         for name in ("eps_clip", "value_clip"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")
-        for name in ("actor_steps", "critic_steps", "max_tokens_per_gpu"):
+        for name in ("actor_steps", "critic_steps", "max_tokens_per_gpu", "max_version_lag"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         for name in ("gamma", "lambd", "critic_lambd"):
@@ -136,4 +139,25 @@ class TrainSettings:
             lambd_alpha=self.lambd_alpha,
             chunk_reward=self.chunk_reward,
             normalize_advantages=self.normalize_advantages,
+        )
+
+    @property
+    def critic_objective(self) -> CriticObjective:
+        """What a batch does to the critic."""
+        return CriticObjective(
+            credit=self.credit,
+            value_clip=self.value_clip,
+            num_steps=self.critic_steps,
+            bins=self.value_bins,
+            is_cold=self.critic_path is None,
+        )
+
+    @property
+    def checkpoint_terms(self) -> Terms:
+        """What a checkpoint and these settings must agree on."""
+        return Terms(
+            shape=self.shape,
+            precision=self.precision,
+            frozen={"actor": self.actor_frozen, "critic": self.critic_frozen},
+            value_bins=self.value_bins,
         )

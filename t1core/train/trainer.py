@@ -13,9 +13,10 @@ The denominator comes from the trainer's own scoring of the behaviour snapshot, 
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -27,10 +28,11 @@ from t1core.model.convert import export_hf
 from t1core.records.batch import Batch
 from t1core.rl import token_weights
 from t1core.train import actor_update, checkpoint, networks, off_policy, offload
+from t1core.train import warm_up as warming
 from t1core.train.actor_update import score_batch
-from t1core.train.behaviour import BehaviourSnapshots
+from t1core.train.behaviour import BehaviourSnapshots, score_by_sampler
 from t1core.train.checkpoint_directory import EXPORT, Content, write_manifest
-from t1core.train.critic_update import CriticUpdate, start_from_returns, update_critic
+from t1core.train.critic_update import update_critic
 from t1core.train.diagnostics import gap_metrics, gap_parts, value_metrics
 from t1core.train.directories import refuse_shared_directory, written_whole
 from t1core.train.free_routing import flip_metrics, flipped_layers, score_freely
@@ -79,12 +81,36 @@ class Trainer:
         roles: tuple[Role, ...] = ("actor", "critic") if settings.advantage == "gae" else ("actor",)
         self.learners: dict[Role, Learner] = {role: networks.build_learner(settings, role) for role in roles}
         self.snapshots = BehaviourSnapshots(
-            self.actor, pinned=_STARTING_POLICY if settings.kl_loss_coef else None
+            self.actor,
+            pinned=_STARTING_POLICY if settings.kl_loss_coef else None,
+            most_kept=settings.max_version_lag + 1,
         )
         if settings.offload:
             offload.refuse_without_room(self.learners, num_snapshots=self.snapshots.most_copies)
         self.snapshots.take(_STARTING_POLICY)
         self._take_turn("actor")
+
+    def warm_up(self, *, num_tokens: int) -> dict[Role, float]:
+        """Have every kernel of a step compiled, by passes over `num_tokens` made-up tokens and over half of them.
+        Seconds by role; nothing is learnt."""
+        settings = self.settings
+        seconds: dict[Role, float] = {}
+        for role in self.learners:
+            with self._present(role) as learner:
+                for total in (num_tokens, num_tokens // 2):
+                    batch = warming.made_up_batch(
+                        settings.shape,
+                        lengths=(total // 2, total - total // 2),
+                        with_routes=settings.use_rollout_routing_replay,
+                    )
+                    seconds[role] = seconds.get(role, 0.0) + warming.warm_up(
+                        learner,
+                        role,
+                        streams=self._put(batch, with_routes=settings.use_rollout_routing_replay),
+                        replayed=settings.use_rollout_routing_replay,
+                        is_scored_freely=settings.measure_free_routing,
+                    )
+        return seconds
 
     def close(self) -> None:
         """Leave the process groups."""
@@ -104,10 +130,21 @@ class Trainer:
         """The newest published version of the actor."""
         return self.snapshots.versions[-1]
 
-    def train_batch(self, batch: Batch, *, update_actor: bool, expected_version_lag: int) -> TrainResult:
-        """One step on a batch. `expected_version_lag`: how many versions behind the newest its sampler was.
+    def train_batch(
+        self,
+        batch: Batch,
+        *,
+        update_actor: bool,
+        expected_version_lag: int,
+        max_version_lag: int | None = None,
+    ) -> TrainResult:
+        """One step on a batch. `expected_version_lag`: how many versions behind the newest its sampler was; with
+        `max_version_lag` several versions sampled it, none fewer and none more than these two behind. Each token's
+        behaviour is then scored by the snapshot that sampled it.
 
-        Without a trainable token no optimiser steps; `train/skipped` is then 1 and what is undefined is NaN.
+        Without a trainable token no optimiser steps; `train/skipped` is then 1 and what is undefined is NaN. Where
+        nothing of the actor's loss is left (every group of a grpo batch is flat, every token's weight is 0) the actor
+        does not step: its moments and weight decay would move it all the same. `actor/skipped` is then 1.
         """
         settings, watch, cpu_start = self.settings, Stopwatch(), time.process_time()
         with watch("pack"):
@@ -115,7 +152,7 @@ class Trainer:
             metrics = self._batch_metrics(batch, streams)
         if streams.num_loss_tokens == 0:
             return self._skipped(streams, metrics, watch, cpu_start)
-        sampler = self._sampler(batch, expected_version_lag=expected_version_lag)
+        samplers = self._samplers(batch, least_lag=expected_version_lag, most_lag=max_version_lag)
         assert bool(streams.rewards.isfinite().all()), "a reward is not finite"
 
         weights = token_weights(
@@ -127,7 +164,9 @@ class Trainer:
         if settings.advantage == "gae":
             self._take_turn("critic", watch)
             with watch("critic"):
-                judged = self._update_critic(streams, weights=weights)
+                judged = update_critic(
+                    self.critic, streams=streams, weights=weights, objective=settings.critic_objective
+                )
                 metrics |= judged.metrics
                 metrics |= value_metrics(
                     judged.values, returns=judged.target.returns, streams=streams, num_tests=batch.num_tests
@@ -143,26 +182,25 @@ class Trainer:
 
         self._take_turn("actor", watch)
         replayed = settings.use_rollout_routing_replay
-        with watch("behaviour_forward"), self.snapshots.restored(sampler):
-            behaviour = score_batch(self.actor, streams=streams, replayed=replayed)
+        by_sampler = partial(
+            score_by_sampler, self.snapshots, samplers=samplers, versions=batch.weight_versions
+        )
+        with watch("behaviour_forward"):
+            behaviour = by_sampler(lambda: score_batch(self.actor, streams=streams, replayed=replayed))
             per_token["trainer_logprobs"] = behaviour
             metrics |= gap_metrics(behaviour, streams=streams, area="logprob_gap")
         if settings.measure_free_routing:
-            with watch("free_routing_forward"), self.snapshots.restored(sampler):
-                free = score_freely(self.actor, streams=streams)
-                per_token["free_logprobs"] = free.logprobs
-                metrics |= gap_metrics(free.logprobs, streams=streams, area="logprob_gap_free")
-                metrics |= flip_metrics(
-                    flipped_layers(free, streams=streams),
-                    mask=streams.mask,
-                    num_layers=settings.shape.num_layers,
-                )
+            with watch("free_routing_forward"):
+                free, flipped = by_sampler(lambda: self._score_and_flip_freely(streams))
+                per_token["free_logprobs"] = free
+                metrics |= gap_metrics(free, streams=streams, area="logprob_gap_free")
+                metrics |= flip_metrics(flipped, mask=streams.mask, num_layers=settings.shape.num_layers)
         live = None
         if update_actor:
             with watch("actor"):
                 live, measured = self._update_actor(
                     streams,
-                    sampler=sampler,
+                    samplers=samplers,
                     behaviour=behaviour,
                     advantages=per_token["advantages"],
                     weights=weights,
@@ -194,6 +232,11 @@ class Trainer:
             streams.mask, rows=streams.rows, trials=streams.trials, aggregation="token_mean"
         )
         return actor_update.update_supervised(self.actor, streams=streams, weights=weights)
+
+    def _score_and_flip_freely(self, streams: BatchStreams) -> torch.Tensor:
+        """Free log-probs and the number of flipped layers of every token, float32 [2, T]."""
+        free = score_freely(self.actor, streams=streams)
+        return torch.stack([free.logprobs, flipped_layers(free, streams=streams)])
 
     def score(self, batch: Batch) -> np.ndarray:
         """The live actor's log-prob of every token, routes replayed: float32 [T], 0 for a row's first."""
@@ -261,7 +304,11 @@ class Trainer:
                 self.save_weights(scratch / EXPORT / role, role)
             if content == "exact":
                 checkpoint.save(
-                    scratch, roles=tuple(self.learners), present=self._present, snapshots=self.snapshots
+                    scratch,
+                    roles=tuple(self.learners),
+                    present=self._present,
+                    snapshots=self.snapshots,
+                    terms=self.settings.checkpoint_terms,
                 )
             if dist.get_rank() == 0:
                 write_manifest(scratch, content=content)
@@ -271,15 +318,15 @@ class Trainer:
 
         The engines know nothing of it: before anything is sampled, publish the actor under that version (or, where
         `is_published` says that the actor had moved on, under the next), so that the first rollout is the restored
-        weights'. ValueError where the checkpoint does not fit the settings: another critic head, or no starting policy
-        to stay near.
+        weights'. ValueError where the checkpoint does not fit the settings: another network, critic head, precision or
+        set of frozen parts, or no starting policy to stay near.
         """
         checkpoint.load(
             directory,
             roles=tuple(self.learners),
             present=self._present,
             snapshots=self.snapshots,
-            value_bins=self.settings.value_bins,
+            terms=self.settings.checkpoint_terms,
         )
         return self.version
 
@@ -317,43 +364,24 @@ class Trainer:
         yield self._role(role)
         self._take_turn("actor")
 
-    def _update_critic(self, streams: BatchStreams, *, weights: torch.Tensor) -> CriticUpdate:
-        settings = self.settings
-        if settings.value_bins and not settings.critic_path and self.critic.num_steps == 0:
-            start_from_returns(
-                self.critic,
-                streams=streams,
-                weights=weights,
-                credit=settings.credit,
-                bins=settings.value_bins,
-            )
-        return update_critic(
-            self.critic,
-            streams=streams,
-            weights=weights,
-            credit=settings.credit,
-            value_clip=settings.value_clip,
-            num_steps=settings.critic_steps,
-            bins=settings.value_bins,
-        )
-
     def _update_actor(
         self,
         streams: BatchStreams,
         *,
-        sampler: int,
+        samplers: Sequence[int],
         behaviour: torch.Tensor,
         advantages: torch.Tensor,
         weights: torch.Tensor,
-    ) -> tuple[torch.Tensor, dict[str, float]]:
-        """The policy updates of one batch: the actor's log-probs before the first, and metrics of the last."""
+    ) -> tuple[torch.Tensor | None, dict[str, float]]:
+        """The policy updates of one batch: the actor's log-probs before the first (None if unknown and without a
+        step), and metrics of the last."""
         settings, chosen = self.settings.surrogate, self.settings.surrogate.off_policy
         replayed = self.settings.use_rollout_routing_replay
         reference = None
         if settings.kl_loss_coef:
             with self.snapshots.restored(_STARTING_POLICY):
                 reference = score_batch(self.actor, streams=streams, replayed=replayed)
-        live = behaviour if self.snapshots.is_live(sampler) else None
+        live = behaviour if all(map(self.snapshots.is_live, samplers)) else None
         if live is None and (settings.needs_live_logprobs or chosen.ratio_denominator == "current"):
             live = score_batch(self.actor, streams=streams, replayed=replayed)
         denominator = behaviour
@@ -369,6 +397,9 @@ class Trainer:
                 weights * importance_weights(denominator, streams=streams, chosen=chosen)[chosen.importance]
             )
         metrics = off_policy.weight_metrics(denominator, streams=streams, settings=settings)
+        has_other_terms = settings.kl_loss_coef or self.settings.moe_aux_loss_coeff
+        if not has_other_terms and not bool((weights * advantages).any()):
+            return live, metrics | {"actor/skipped": 1.0}
         before = None
         for _ in range(self.settings.actor_steps):
             if live is None and settings.needs_live_logprobs:
@@ -395,20 +426,24 @@ class Trainer:
         metrics |= off_policy.objective_metrics(
             before, denominator=denominator, advantages=advantages, streams=streams, settings=settings
         )
-        return before, metrics
+        return before, metrics | {"actor/skipped": 0.0}
 
-    def _sampler(self, batch: Batch, *, expected_version_lag: int) -> int:
-        """The one version that sampled every trainable token, which must lag as expected."""
-        versions = np.unique(batch.weight_versions[batch.loss_mask.astype(bool)])
-        assert len(versions) == 1, (
-            f"trainable tokens of versions {versions.tolist()} in one batch, expected one"
+    def _samplers(self, batch: Batch, *, least_lag: int, most_lag: int | None) -> tuple[int, ...]:
+        """The versions that sampled the trainable tokens, oldest first. One that lags as expected, or with `most_lag`
+        any number of them within the two bounds."""
+        versions = np.unique(batch.weight_versions[batch.loss_mask.astype(bool)]).tolist()
+        if most_lag is None:
+            assert len(versions) == 1, f"trainable tokens of versions {versions} in one batch, expected one"
+            lag = self.version - versions[0]
+            assert lag == least_lag, (
+                f"the batch was sampled by version {versions[0]}, {lag} behind {self.version}; expected {least_lag}"
+            )
+        lags = [self.version - version for version in versions]
+        assert least_lag <= min(lags) and (most_lag is None or max(lags) <= most_lag), (
+            f"the batch was sampled by versions {versions}, {min(lags)} to {max(lags)} behind {self.version}; "
+            f"expected {least_lag} to {most_lag}"
         )
-        lag = self.version - int(versions[0])
-        assert lag == expected_version_lag, (
-            f"the batch was sampled by version {versions[0]}, {lag} behind {self.version}; "
-            f"expected {expected_version_lag}"
-        )
-        return int(versions[0])
+        return tuple(versions)
 
     def _batch_metrics(self, batch: Batch, streams: BatchStreams) -> dict[str, float]:
         staleness = self.version - batch.weight_versions[batch.loss_mask.astype(bool)]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from t1core.records.batch import Batch
 from t1core.rl import explained_variance, r_squared, token_weights, value_bias, value_moments
 from t1core.train import networks
-from t1core.train.critic_update import score_values, start_from_returns, update_critic
+from t1core.train.critic_update import score_values, update_critic
 from t1core.train.settings import TrainSettings
 from t1core.train.weights import save_weights
 
@@ -21,7 +21,8 @@ class ValuePretrainer:
 
     def __init__(self, settings: TrainSettings) -> None:
         self.settings = settings
-        self._credit = replace(settings.credit, critic_lambd=1.0)
+        objective = settings.critic_objective
+        self._objective = replace(objective, credit=replace(objective.credit, critic_lambd=1.0))
 
     def setup(self) -> None:
         """Join the process group and build the critic: warmed, or the actor's backbone under a fresh head."""
@@ -42,18 +43,8 @@ class ValuePretrainer:
         weights = token_weights(
             streams.mask, rows=streams.rows, trials=streams.trials, aggregation=settings.loss_aggregation
         )
-        if settings.value_bins and not settings.critic_path and self._critic.num_steps == 0:
-            start_from_returns(
-                self._critic, streams=streams, weights=weights, credit=self._credit, bins=settings.value_bins
-            )
         return update_critic(
-            self._critic,
-            streams=streams,
-            weights=weights,
-            credit=self._credit,
-            value_clip=settings.value_clip,
-            num_steps=settings.critic_steps,
-            bins=settings.value_bins,
+            self._critic, streams=streams, weights=weights, objective=self._objective
         ).metrics
 
     def judge(self, batches: Sequence[Batch]) -> dict[str, float]:
@@ -61,8 +52,8 @@ class ValuePretrainer:
         moments = None
         for batch in batches:
             streams = networks.put(self.settings, batch, device=self._device, with_routes=False)
-            values = score_values(self._critic, streams=streams, bins=self.settings.value_bins)
-            returns = self._credit.returns(values, streams=streams)
+            values = score_values(self._critic, streams=streams, bins=self._objective.bins)
+            returns = self._objective.credit.returns(values, streams=streams)
             found = value_moments(values, returns=returns, mask=streams.mask)
             moments = found if moments is None else moments + found
         assert moments is not None, "no batch to judge on"

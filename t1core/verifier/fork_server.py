@@ -18,6 +18,7 @@ from t1core.sandbox.runtime import install_payload, payload_argv
 from t1core.sandbox.sandbox import Layer, SandboxUnavailable
 from t1core.sandbox.state import idle
 from t1core.verifier.ctrf import MAX_REPORT_BYTES, plain
+from t1core.verifier.declared import Declared, read_declared
 
 _PAYLOAD = (
     "t1core.verifier.forked.launch",
@@ -52,6 +53,7 @@ class GradeRun:
     log: bytes
     flags: list[str]
     findings: tuple[str, ...] | None = None  # of the seal; None when nobody looked
+    declared: Declared | None = None  # what a script of the task's own said; None where none was run
     passed_memory: bool = False
     canaries: tuple[str, str] | None = None
     wants_report: bool = True
@@ -141,7 +143,14 @@ class ForkServer:
         ended_by_itself = False
         try:
             numbers = (layer.uid, timeout_s, memory_mb, max_processes)
-            words = (layer.workdir, str(tests), mode, "01"[puts_tests_away], *canaries)
+            words = (
+                layer.workdir,
+                str(tests),
+                mode,
+                "01"[puts_tests_away],
+                "01"[layer.is_overlay],
+                *canaries,
+            )
             words += (
                 str(len(env)),
                 *(word for pair in env.items() for word in pair),
@@ -173,6 +182,7 @@ class ForkServer:
                 self.close()
                 raise GraderLost(f"no answer within {timeout_s + LATE_S:g} s") from None
             ended_by_itself = int(code) >= 0 and late == b"0"
+            noted = _content(notes, limit=MAX_NOTES_BYTES)
             return GradeRun(
                 code=int(code),
                 cpu_s=float(cpu_s),
@@ -182,7 +192,8 @@ class ForkServer:
                 report=_content(report, limit=MAX_REPORT_BYTES + 1),
                 log=_content(log, limit=1 << 20),
                 flags=[],
-                findings=read_findings(_content(notes, limit=MAX_NOTES_BYTES)),
+                findings=read_findings(noted) if mode == "pytest" else None,
+                declared=read_declared(noted) if mode == "script" else None,
             )
         finally:
             self._waiting.pop(ident, None)

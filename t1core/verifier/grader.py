@@ -26,11 +26,11 @@ from t1core.records import Grade, Task, TestStatus
 from t1core.sandbox.runtime import ensure_runtime
 from t1core.sandbox.sandbox import Layer
 from t1core.sandbox.state import StateBlock, remove_tree
+from t1core.tasks.test_script import asks_for_report, can_be_put_away, is_standard
 from t1core.verifier.ctrf import Report, parse_report
 from t1core.verifier.fork_server import ForkServer, GraderLost, GradeRun
 from t1core.verifier.layer_scan import scan_layer
 from t1core.verifier.reward import DEFAULT_SCALE, RewardKind, counted_reward, no_reward, uncounted_reward
-from t1core.verifier.test_script import asks_for_report, can_be_put_away, is_standard
 
 LOG_TAIL_BYTES = 4000
 _TOOL_NAMES = ("PATH", "PYTHON", "PYTEST", "LD_", "BASH_ENV", "ENV", "TMPDIR", "HOME")
@@ -135,7 +135,7 @@ class Grader:
             raise ValueError(f"attempt_dir {attempt_dir} is not empty: every attempt needs one of its own")
         async with self._turns:
             started = time.monotonic()
-            scan = scan_layer(layer.directories)
+            scan = scan_layer(layer.directories, is_overlay=layer.is_overlay)
             flags = list(scan.flags)
             try:
                 run = await self._run(task, layer, links=scan.links)
@@ -199,11 +199,14 @@ class Grader:
         if run.passed_memory:
             flags.append("memory")
         if not run.wants_report:
-            reward, source = uncounted_reward(exit_says_solved=run.code == 1)
-            passed, solved = 0, run.code == 1
+            assert run.declared is not None  # only a script asks for no report
+            flags += run.declared.flags
+            reward, source = uncounted_reward(kind, declared=run.declared.reward)
+            solved = run.declared.reward == 1
+            passed = task.num_tests if solved else 0
         elif report.unusable:
             flags.append(f"no-report:{'timeout' if run.timed_out else report.unusable}")
-            reward, source = uncounted_reward(exit_says_solved=None)
+            reward, source = uncounted_reward(kind, declared=None)
             passed, solved = 0, False
         else:
             flags += report.flags

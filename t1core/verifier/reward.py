@@ -44,16 +44,16 @@ def counted_reward(kind: RewardKind, *, passed: int, total: int, scale: float = 
     return Reward(reward, RewardSource.CTRF)
 
 
-def uncounted_reward(*, exit_says_solved: bool | None) -> Reward:
+def uncounted_reward(kind: RewardKind, *, declared: float | None) -> Reward:
     """Reward when there is no usable report.
 
-    `exit_says_solved` is what the task's own script declared, and may only be given when the script never
-    asked for a report. None means the report was asked for and is missing or unusable: code of the agent ran
-    beside the reporter, so nothing else it left behind may count, and the reward is 0.
+    `declared` is what the task's own script wrote, from 0 to 1 (`binary` takes 1 alone), and may only be given when the
+    script never asked for a report. None means the report was asked for and is missing or unusable: code of the agent
+    ran beside the reporter, so nothing else it left behind may count, and the reward is 0.
     """
-    if exit_says_solved is None:
+    if declared is None:
         return Reward(0.0, RewardSource.NO_REPORT)
-    return Reward(float(exit_says_solved), RewardSource.BINARY)
+    return Reward(float(declared == 1) if kind == "binary" else declared, RewardSource.BINARY)
 
 
 def no_reward() -> Reward:

@@ -16,8 +16,9 @@ if [ "$1" = -c ]; then
     exit 0
 fi
 if [ "$2" = venv ]; then
-    rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python && touch .venv/bin/t1
-    chmod +x .venv/bin/t1
+    made="${{@: -1}}"
+    rm -rf "$made" && mkdir -p "$made/bin" && cp "$0" "$made/bin/python" && touch "$made/bin/t1"
+    chmod +x "$made/bin/t1"
 fi
 echo "$*" >>"$here/asked"
 [ -e "$here/fails" ] && [[ "$*" == *"$(cat "$here/fails")" ]] && exit 1
@@ -33,7 +34,10 @@ class Machine:
         self.checkout = directory / "checkout"
         (self.checkout / "constraints").mkdir(parents=True)
         self.bin.mkdir()
-        for name in ("setup.sh", "pyproject.toml", "constraints/cpu.txt", "constraints/gpu.txt"):
+        for name in (
+            *("setup.sh", "pyproject.toml"),
+            *("constraints/cpu.txt", "constraints/gpu.txt", "constraints/sglang-cpu.txt"),
+        ):
             shutil.copy(ROOT / name, self.checkout / name)
         for tool in TOOLS:
             (self.bin / tool).symlink_to(shutil.which(tool))
@@ -49,10 +53,10 @@ class Machine:
         path.write_text(script if script.startswith("#!") else f"#!/usr/bin/env bash\n{script}\n")
         path.chmod(0o755)
 
-    def setup(self, **environment: str) -> subprocess.CompletedProcess:
+    def setup(self, *parts: str, **environment: str) -> subprocess.CompletedProcess:
         home = self.checkout.parent / "home"
         return subprocess.run(
-            [self.checkout / "setup.sh"], capture_output=True, text=True, timeout=60,
+            [self.checkout / "setup.sh", *parts], capture_output=True, text=True, timeout=60,
             env={"PATH": str(self.bin), "HOME": str(home)} | environment,
         )  # fmt: skip
 
@@ -137,3 +141,33 @@ def test_an_unknown_profile_is_refused_before_anything_is_made(machine):
     done = machine.setup(T1CORE_PROFILE="sglang-cpu")
     assert (done.returncode, done.stderr) == (3, "T1CORE_PROFILE=sglang-cpu is no profile: use cpu or gpu\n")
     assert machine.asked() == []
+
+
+def test_sglang_gets_an_environment_of_its_own_with_the_pins_of_its_kind(machine):
+    machine.tool("python3.11", PYTHON.format(here=machine.checkout.parent))
+    for part, installed in (
+        ("sglang-cpu", "--no-deps -r constraints/sglang-cpu.txt"),
+        ("sglang", "sglang==0.5.17"),
+    ):
+        machine.asked_file.write_text("")
+        done = machine.setup(part)
+        assert done.returncode == 0, done.stderr
+        made, pip = machine.asked_file.read_text().splitlines()
+        assert made.endswith("venv --clear .venv-sglang") and pip.endswith(installed)
+        assert (machine.checkout / ".venv-sglang" / "bin" / "python").exists()
+        assert not (machine.checkout / ".venv").exists(), "the other environment is left alone"
+
+
+def test_a_missing_cpu_build_of_torch_says_where_it_comes_from(machine):
+    machine.tool("python3.11", PYTHON.format(here=machine.checkout.parent))
+    machine.fails.write_text("-r constraints/sglang-cpu.txt")
+    done = machine.setup("sglang-cpu")
+    assert done.returncode == 3 and "PIP_EXTRA_INDEX_URL" in done.stderr
+
+
+def test_an_unknown_part_is_refused(machine):
+    done = machine.setup("vllm")
+    assert (done.returncode, done.stderr) == (
+        3,
+        "setup.sh vllm: no such part; give sglang, sglang-cpu or nothing\n",
+    )

@@ -76,6 +76,12 @@ def test_logprobs_and_entropy_are_those_of_the_tempered_softmax(model: torch.nn.
         )
 
 
+def test_the_entropy_is_measured_without_a_gradient(model: torch.nn.Module) -> None:
+    logits = torch.randn(3, 8, requires_grad=True)
+    logprobs, entropy = forward.score(logits, torch.tensor([1, 2, 3]))
+    assert logprobs.requires_grad and not entropy.requires_grad
+
+
 def test_zigzag_gives_each_rank_an_early_and_a_late_piece_of_every_row() -> None:
     held = zigzag(torch.tensor([0, 4, 12]), 2)
     assert held.tolist() == [[0, 3, 4, 5, 10, 11], [1, 2, 6, 7, 8, 9]]

@@ -1,22 +1,34 @@
 """The sglang kind's checks that need no server: replies, configurations, versions, flags, weights."""
 
+import asyncio
 import base64
+import hashlib
 import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 
-from t1core.rollout.engine import EngineRefused
+from t1core.rollout.engine import EngineDead, EngineRefused
+from t1core.rollout.sglang.client import Client
 from t1core.rollout.sglang.flags import CPU_SHIM, server_environment, server_flags
 from t1core.rollout.sglang.reply import BadReply, read_generation
 from t1core.rollout.sglang.served_model import prepare_model, serving_config, stacked_shapes
-from t1core.rollout.sglang.server import SERVE, check_environment
+from t1core.rollout.sglang.server import SERVE, Server, check_environment, free_port
+from t1core.rollout.sglang.stored import (
+    as_stored,
+    content_hash,
+    expected_hashes,
+    stack_experts,
+    wrong_parameters,
+)
 from t1core.rollout.sglang.version import parse_version
-from t1core.rollout.sglang.weights import check_weights, tensor_payload, write_weights
+from t1core.rollout.sglang.weights import as_tensors, check_weights, tensor_payload, write_weights
 
 CONFIG = {
     "architectures": ["Qwen3_5MoeForCausalLM"],
@@ -182,10 +194,85 @@ def test_a_payload_carries_read_only_arrays_by_value_bit_for_bit(tmp_path):
 
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     array.setflags(write=False)
-    [(name, tensor)] = pickle.loads(base64.b64decode(tensor_payload({"a": array})))
+    tensors = as_tensors({"a": array})
+    [(name, tensor)] = pickle.loads(base64.b64decode(tensor_payload(tensors)))
     assert name == "a" and tensor.numpy().tobytes() == array.tobytes()
-    written = load_file(write_weights({"a": array}, into=tmp_path / "w") / "model.safetensors")
+    written = load_file(write_weights(tensors, into=tmp_path / "w") / "model.safetensors")
     assert written["a"].tobytes() == array.tobytes()
+
+
+def sent_weights():
+    """Two experts of one layer with hidden size 2, and what a server makes of them, by hand."""
+    layer = "model.layers.0"
+    sent = {
+        "model.embed_tokens.weight": [[1.0, 2.0], [3.0, 4.0]],
+        f"{layer}.self_attn.q_proj.weight": [[1.0, 1.0]],
+        f"{layer}.self_attn.k_proj.weight": [[2.0, 2.0]],
+        f"{layer}.self_attn.v_proj.weight": [[3.0, 3.0]],
+        f"{layer}.linear_attn.in_proj_b.weight": [[4.0, 4.0]],
+        f"{layer}.linear_attn.in_proj_a.weight": [[5.0, 5.0]],
+        f"{layer}.linear_attn.A_log": [0.1],
+        f"{layer}.mlp.experts.0.gate_proj.weight": [[1.0, 0.0]],
+        f"{layer}.mlp.experts.0.up_proj.weight": [[2.0, 0.0]],
+        f"{layer}.mlp.experts.0.down_proj.weight": [[3.0], [0.0]],
+        f"{layer}.mlp.experts.1.gate_proj.weight": [[4.0, 0.0]],
+        f"{layer}.mlp.experts.1.up_proj.weight": [[5.0, 0.0]],
+        f"{layer}.mlp.experts.1.down_proj.weight": [[6.0], [0.0]],
+    }
+    held = {
+        "model.embed_tokens.weight": [[1.0, 2.0], [3.0, 4.0], *[[0.0, 0.0]] * 62],
+        f"{layer}.qkv_proj.weight": [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]],
+        f"{layer}.linear_attn.in_proj_ba.weight": [[4.0, 4.0], [5.0, 5.0]],
+        f"{layer}.linear_attn.A_log": [0.1],
+        f"{layer}.mlp.experts.w13_weight": [[[1.0, 0.0], [2.0, 0.0]], [[4.0, 0.0], [5.0, 0.0]]],
+        f"{layer}.mlp.experts.w2_weight": [[[3.0], [0.0]], [[6.0], [0.0]]],
+    }
+    return {name: np.array(value, np.float32) for name, value in sent.items()}, held
+
+
+def test_what_a_server_must_hold_is_fused_padded_and_typed_as_it_stores_it():
+    sent, held = sent_weights()
+    stored = as_stored(stack_experts(as_tensors(sent)), dtype=torch.bfloat16)
+    expected = expected_hashes(stored)
+    by_hand = {}
+    for name, value in held.items():
+        tensor = torch.tensor(value, dtype=torch.float32 if "A_log" in name else torch.bfloat16)
+        raw = tensor.view(torch.uint8).numpy().tobytes()
+        by_hand[name] = hashlib.sha256(raw).hexdigest()[:16]
+    assert expected == by_hand and not wrong_parameters(expected, by_hand | {"rotary.buffer": "0"})
+
+
+def test_one_parameter_that_differs_or_is_lacking_is_named():
+    sent, _ = sent_weights()
+    expected = expected_hashes(as_stored(stack_experts(as_tensors(sent)), dtype=torch.bfloat16))
+    sent["model.layers.0.self_attn.k_proj.weight"] += 0.01
+    held = expected_hashes(as_stored(stack_experts(as_tensors(sent)), dtype=torch.bfloat16))
+    del held["model.layers.0.linear_attn.A_log"]
+    assert wrong_parameters(expected, held) == [
+        "model.layers.0.linear_attn.A_log",
+        "model.layers.0.qkv_proj.weight",
+    ]
+
+
+def test_the_servers_checker_is_made_to_hash_as_we_do(tmp_path):
+    """In a process as SGLang's children are: the launcher is imported as their main module."""
+    package = tmp_path / "sglang" / "srt" / "utils"
+    package.mkdir(parents=True)
+    for directory in (package, *package.parents[:2]):
+        (directory / "__init__.py").write_text("")
+    (package / "weight_checker.py").write_text(
+        "def _hash_tensor(tensor):\n    return 'a kernel of its own'\n"
+    )
+    program = (
+        f"import runpy; runpy.run_path({str(SERVE)!r}, run_name='__mp_main__')\n"
+        "import torch\n"
+        "from sglang.srt.utils.weight_checker import _hash_tensor\n"
+        "print(_hash_tensor(torch.arange(3, dtype=torch.bfloat16)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == content_hash(torch.arange(3, dtype=torch.bfloat16)), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -210,6 +297,22 @@ def test_a_flag_that_would_spoil_the_routes_is_refused_with_the_reason(tmp_path,
             tmp_path, device="cpu", dtype="float32", port=1, weight_version=0, context_length=64,
             max_running_requests=1, max_total_tokens=128, extra=[flag],
         )  # fmt: skip
+
+
+def test_a_server_on_a_gpu_runs_the_kernels_that_capture_was_checked_with(tmp_path):
+    sizes = dict(
+        dtype="bfloat16", port=1, weight_version=0, context_length=64, max_running_requests=3,
+        max_total_tokens=128,
+    )  # fmt: skip
+    on_gpu = " ".join(server_flags(tmp_path, device="cuda", gpu=1, gpu_memory_frac=0.3, **sizes))
+    for part in (
+        *("--attention-backend triton", "--moe-runner-backend triton", "--linear-attn-backend triton"),
+        *("--base-gpu-id 1", "--mem-fraction-static 0.3", "--cuda-graph-max-bs-decode 3"),
+    ):
+        assert part in on_gpu
+    eager = " ".join(server_flags(tmp_path, device="cuda", cuda_graphs=False, **sizes))
+    assert "--cuda-graph-backend-decode disabled" in eager
+    assert "--base-gpu-id" not in server_flags(tmp_path, device="cpu", **sizes)
 
 
 def test_the_servers_environment_is_not_ours(tmp_path):
@@ -253,6 +356,43 @@ def test_a_server_goes_when_the_process_that_started_it_is_killed(tmp_path):
     while _is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not _is_running(pid)
+
+
+def test_a_server_that_hangs_up_and_then_ends_is_told_with_the_end_of_its_log(tmp_path):
+    """A crashed scheduler: the socket goes first, the process a moment later."""
+    (tmp_path / "sglang").mkdir()
+    (tmp_path / "sglang" / "__init__.py").write_text("")
+    (tmp_path / "sglang" / "launch_server.py").write_text(
+        "import socket, sys, time\n"
+        "listening = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
+        "print('listens', flush=True)\n"
+        "listening.accept()[0].close()\n"
+        "print('RuntimeError: the scheduler ran out of slots', flush=True)\n"
+        "time.sleep(1)\n"
+        "sys.exit(3)\n"
+    )
+    port = free_port()
+    server = Server(
+        Path(sys.executable), flags=[str(port)], environment={"PYTHONPATH": str(tmp_path)},
+        log_file=tmp_path / "server.log", name="crashing",
+    )  # fmt: skip
+
+    async def ask():
+        while "listens" not in server.log_file.read_text():
+            await asyncio.sleep(0.05)
+        client = Client(server, url=f"http://127.0.0.1:{port}", deadline_s=60)
+        try:
+            await client.bulk("/generate")
+        finally:
+            await client.close()
+
+    try:
+        with pytest.raises(
+            EngineDead, match=r"ended with code 3; RuntimeError: the scheduler ran out of slots"
+        ):
+            asyncio.run(ask())
+    finally:
+        server.kill()
 
 
 def _is_running(pid):

@@ -25,8 +25,8 @@ from t1core.tasks.practice.families import (
 )
 from t1core.tasks.practice.passing import passing_tests
 from t1core.tasks.practice.pool import generate_pool, oracle
+from t1core.tasks.test_script import is_standard
 from t1core.tasks.words import WORDS
-from t1core.verifier.test_script import is_standard
 
 MOST_COMMANDS = 6  # one a turn, then the confirmation: within the eight turns of a small campaign
 LONGEST_COMMAND = 140  # a 160-column terminal shows it with its prompt on one line

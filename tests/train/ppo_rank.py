@@ -1,40 +1,45 @@
-"""One rank of a small PPO run, for the tests that compare layouts. Usage: ppo_rank.py JOB.json RANK"""
+"""The ranks of small PPO runs, for the tests that compare layouts. Usage: ppo_rank.py JOB.json"""
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import numpy as np
+import torch
+import torch.distributed as dist
+from forked_ranks import fork_ranks
+from ppo_scenario import OBJECTIVES, awkward_batch, pipelined_steps, settings
+
+from t1core.model.layout import Layout
+from t1core.train.trainer import Trainer
 
 
 def main(job: dict, rank: int) -> None:
-    import torch
-    import torch.distributed as dist
-    from ppo_scenario import pipelined_steps, settings
-
-    from t1core.model.layout import Layout
-    from t1core.train.trainer import Trainer
-
     torch.set_num_threads(1)
-    world = job["world"]
-    dist.init_process_group("gloo", init_method=f"file://{job['store']}", rank=rank, world_size=world)
-    made = Trainer(settings(job["actor_path"], layout=Layout(**job["layout"]), **job["settings"]))
-    made.setup()
-    if job["load"]:
-        made.load_checkpoint(job["load"])
-    results = pipelined_steps(made, first=job["first_step"])
-    if job["save"]:
-        made.save_checkpoint(job["save"])
-    weights = made.export_actor()
-    made.save_weights(Path(job["out"]) / "critic", "critic")
-    if rank == 0:
-        np.savez(Path(job["out"]) / "actor.npz", **weights)
-        np.savez(Path(job["out"]) / "tokens.npz", **results[-1].per_token)
-        (Path(job["out"]) / "metrics.json").write_text(json.dumps([result.metrics for result in results]))
-    made.close()
+    for objective in job["objectives"]:
+        out = Path(job["out"]) / objective
+        chosen = OBJECTIVES.get(objective, {})
+        dist.init_process_group(
+            "gloo", init_method=f"file://{job['out']}/store_{objective}", rank=rank, world_size=job["world"]
+        )
+        made = Trainer(
+            settings(job["actor_path"], layout=Layout(**job["layout"]), **job["settings"], **chosen)
+        )
+        made.setup()
+        if job["load"]:
+            made.load_checkpoint(job["load"])
+        how = {"batch": awkward_batch} if chosen else {}
+        results = pipelined_steps(made, first=job["first_step"], **how)
+        if job["save"]:
+            made.save_checkpoint(job["save"])
+        for role in made.learners:
+            made.save_weights(out / role, role)
+        if rank == 0:
+            np.savez(out / "tokens.npz", **results[-1].per_token)
+            (out / "metrics.json").write_text(json.dumps([result.metrics for result in results]))
+        made.close()
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    main(json.loads(Path(sys.argv[1]).read_text()), int(sys.argv[2]))
+    job = json.loads(Path(sys.argv[1]).read_text())
+    fork_ranks(lambda rank: main(job, rank), world=job["world"])

@@ -1,10 +1,9 @@
-"""One rank that replays routes under several layouts in turn. Usage: replay_rank.py JOB.json RANK
+"""One rank that replays routes under several layouts in turn. Usage: replay_rank.py JOB.json
 
 Rank 0 writes an .npz for each layout. What a layout must keep to by itself is asserted here, on every rank.
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,14 +13,18 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from forked_ranks import fork_ranks
 from megatron.core import parallel_state
+from ppo_scenario import adam, make_batch, settings
 
 from t1core.model import replay
 from t1core.model.experts import StackedExperts
+from t1core.model.layout import Layout
 from t1core.records import Batch
 from t1core.train.actor_update import score_batch
 from t1core.train.packing import MicroBatch
 from t1core.train.streams import reduce_over_batch
+from t1core.train.trainer import Trainer
 
 
 def probe(made: Any, batch: Batch) -> dict[str, np.ndarray]:
@@ -189,11 +192,6 @@ def plant(fault: str) -> Callable[[], None]:
 
 
 def main(job: dict, rank: int) -> None:
-    from ppo_scenario import adam, make_batch, settings
-
-    from t1core.model.layout import Layout
-    from t1core.train.trainer import Trainer
-
     torch.set_num_threads(1)
     for name, one in job["runs"].items():
         dist.init_process_group(
@@ -222,5 +220,5 @@ def main(job: dict, rank: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    main(json.loads(Path(sys.argv[1]).read_text()), int(sys.argv[2]))
+    given = json.loads(Path(sys.argv[1]).read_text())
+    fork_ranks(lambda rank: main(given, rank), world=given["world"])

@@ -2,13 +2,19 @@
 
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from ppo_scenario import adam, make_batch, pipelined_steps, settings, trainer
+import torch
+from ppo_scenario import SHAPE, adam, make_batch, pipelined_steps, settings, trainer
 
+from t1core.model.checkpoint import init_hf
 from t1core.rl import ValueBins
+from t1core.train.adam import Adam
 from t1core.train.directories import written_whole
+from t1core.train.learning_rate import LearningRate
+from t1core.train.offload import _optimised
 
 
 def _step(made, i):
@@ -67,6 +73,55 @@ def test_a_checkpoint_that_does_not_fit_the_settings_is_refused_before_anything_
         made.load_checkpoint(tmp_path / "with_start")
         with pytest.raises(ValueError, match="does not hold the starting policy"):
             made.load_checkpoint(tmp_path / "without_start")
+
+
+def test_a_checkpoint_of_other_frozen_parts_another_precision_or_another_network_is_refused_by_name(
+    actor_path, tmp_path
+):
+    with trainer(actor_path, critic_frozen=("embed_tokens",)) as made:
+        _step(made, 0)
+        made.save_checkpoint(tmp_path / "one")
+        saved = _state(made)
+    with trainer(actor_path, critic_frozen=(r"^model\.embed_tokens\.weight$",)) as made:
+        made.load_checkpoint(tmp_path / "one")
+        assert _state(made) == saved, "the same parts by another pattern"
+    init_hf(replace(SHAPE, num_layers=8), tmp_path / "deeper", seed=0)
+    for overrides, told in (
+        ({}, r"critic_frozen=\[\] is not \['embed_tokens'\]"),
+        (
+            dict(critic_frozen=("embed_tokens",), actor_frozen=("lm_head",)),
+            r"actor_frozen=\['lm_head'\] is not",
+        ),
+        (dict(critic_frozen=("embed_tokens",), precision="bf16"), "precision='fp32', and the settings"),
+        (dict(actor_path=tmp_path / "deeper", shape=replace(SHAPE, num_layers=8)), "num_layers=4, and"),
+    ):
+        with trainer(**(dict(actor_path=actor_path) | overrides)) as made:
+            before = _state(made), made.snapshots.versions
+            with pytest.raises(ValueError, match=told):
+                made.load_checkpoint(tmp_path / "one")
+            assert (_state(made), made.snapshots.versions) == before
+
+
+def test_moments_are_restored_and_adams_settings_are_those_of_the_run_that_goes_on(actor_path, tmp_path):
+    with trainer(actor_path, actor=adam(1e-3), critic=adam(1e-3)) as made:
+        _step(made, 0)
+        made.save_checkpoint(tmp_path / "one")
+        saved = [state["exp_avg"].clone() for _, state in _optimised(made.actor)]
+    now = Adam(LearningRate(5e-4, warmup_steps=3), betas=(0.8, 0.7), eps=1e-3, weight_decay=0.03)
+    with trainer(actor_path, actor=now, critic=now) as made:
+        made.load_checkpoint(tmp_path / "one")
+        for learner in (made.actor, made.critic):
+            assert learner.num_steps == 1
+            for group in learner.optimizer.param_groups:
+                assert (group["betas"], group["eps"], group["weight_decay"]) == ((0.8, 0.7), 1e-3, 0.03)
+        for moment, (_, state) in zip(saved, _optimised(made.actor), strict=True):
+            assert moment.abs().max() > 0 and torch.equal(state["exp_avg"], moment) and state["step"] == 1
+        assert _step(made, 1).metrics["actor/lr"] == pytest.approx(5e-4 * 2 / 3), "the second of three"
+    # Weights alone: the optimiser starts anew.
+    hf = tmp_path / "one" / "hf"
+    with trainer(hf / "actor", critic_path=str(hf / "critic")) as made:
+        assert made.actor.num_steps == made.critic.num_steps == 0
+        assert not any(state for learner in (made.actor, made.critic) for _, state in _optimised(learner))
 
 
 def test_loading_into_a_trainer_that_has_already_stepped_forgets_those_steps(actor_path, tmp_path):

@@ -65,10 +65,22 @@ def test_corrections_and_the_kl_loss_do_not_need_a_critic(actor_path, tmp_path):
         assert made.snapshots.versions == (0, 2, 3)
 
 
-def test_groups_that_tell_nothing_leave_a_gradient_of_exactly_nothing(actor_path):
+def test_a_batch_of_flat_groups_leaves_every_bit_alone_and_says_so(actor_path):
+    flat = grouped([0.1, 0.1, 0.1, 2, 2, 2], [0, 0, 0, 1, 1, 1])
     with trainer(actor_path, advantage="grpo") as made:
-        result = made.train_batch(grouped([0.1, 0.1, 0.1, 2, 2, 2], [0, 0, 0, 1, 1, 1]), **STEP)
-    assert result.metrics["actor/grad_norm"] == 0
+        told = made.train_batch(grouped([0, 1, 2, 5, 5, 5], [0, 0, 0, 1, 1, 1]), **STEP)
+        made.rotate(1)
+        # Adam has moments now, and a weight decay: a step without a gradient would still move the weights.
+        before, lagging = made.checksum(), dict(update_actor=True, expected_version_lag=1)
+        result = made.train_batch(flat, **lagging)
+        assert made.checksum() == before and made.actor.num_steps == 1
+        made.rotate(2)
+        assert made.is_published and made.version == 2
+    check_names(result.metrics)
+    assert (told.metrics["actor/skipped"], result.metrics["actor/skipped"]) == (0, 1)
+    assert "actor/grad_norm" not in result.metrics
+    assert not result.per_token["advantages"].any()
+    assert np.isfinite(result.metrics["logprob_gap/abs_mean"]), "the gap is measured all the same"
 
 
 def test_a_batch_that_does_not_tell_its_groups_is_refused(actor_path):

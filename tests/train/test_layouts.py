@@ -6,88 +6,92 @@ near linear in the gradient; the steps move the weights by a thousand times the 
 """
 
 import contextlib
+import functools
 import json
-import os
-import subprocess
-import sys
-import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ppo_scenario import pipelined_steps, trainer
+from forked_ranks import run_ranks
+from ppo_scenario import OBJECTIVES, awkward_batch, pipelined_steps, trainer
 from safetensors.numpy import load_file
 
 from t1core.model import delta_rule
 
 RANK = Path(__file__).with_name("ppo_rank.py")
-DEADLINE_S = 150
+IN_DEFAULT = ("histogram", "groups")
 
 
-def _run(directory, actor_path, *, world, settings=None, layout=None, load=None, save=None, first_step=0):
+@dataclass(frozen=True)
+class Outcome:
+    """Two steps: their metrics, the weights of each role in the end, the last step's per-token streams."""
+
+    metrics: list
+    weights: dict
+    tokens: dict
+
+
+def _run(
+    directory,
+    actor_path,
+    *,
+    world,
+    objectives=("plain",),
+    settings=None,
+    layout=None,
+    load=None,
+    save=None,
+    first_step=0,
+):
+    """The outcome of each objective on `world` processes."""
     directory.mkdir(parents=True)
     job = dict(
         world=world,
-        store=str(directory / "store"),
         out=str(directory),
         actor_path=str(actor_path),
+        objectives=objectives,
         layout=layout or {},
         settings=settings or {},
         load=load and str(load),
         save=save and str(save),
         first_step=first_step,
     )
-    (directory / "job.json").write_text(json.dumps(job))
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    logs = [open(directory / f"rank_{rank}.log", "w") for rank in range(world)]  # noqa: SIM115 - closed below
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(RANK), str(directory / "job.json"), str(rank)],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
-        for rank, log in enumerate(logs)
-    ]
-    deadline = time.monotonic() + DEADLINE_S
-    try:
-        for rank, process in enumerate(ranks):
-            code = process.wait(timeout=max(1.0, deadline - time.monotonic()))
-            assert code == 0, (
-                f"rank {rank} of {layout}:\n" + (directory / f"rank_{rank}.log").read_text()[-3000:]
-            )
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
-        for log in logs:
-            log.close()
-    return (
-        json.loads((directory / "metrics.json").read_text()),
-        dict(np.load(directory / "actor.npz")),
-        load_file(directory / "critic" / "model.safetensors"),
-        dict(np.load(directory / "tokens.npz")),
+    run_ranks(RANK, job, directory)
+    return {objective: _read(directory / objective) for objective in objectives}
+
+
+def _read(directory):
+    roles = [role for role in ("actor", "critic") if (directory / role).is_dir()]
+    return Outcome(
+        metrics=json.loads((directory / "metrics.json").read_text()),
+        weights={role: load_file(directory / role / "model.safetensors") for role in roles},
+        tokens=dict(np.load(directory / "tokens.npz")),
     )
 
 
-def _run_here(directory, actor_path, *, load=None, first=0, **overrides):
+def _run_here(directory, actor_path, *, objective="plain", load=None, first=0, **overrides):
     """The same run on one process: this one."""
-    with trainer(actor_path, **overrides) as made:
+    chosen = OBJECTIVES.get(objective, {})
+    with trainer(actor_path, **overrides, **chosen) as made:
         if load:
             made.load_checkpoint(load)
-        results = pipelined_steps(made, first=first)
-        made.save_weights(directory / "critic", "critic")
-        critic = load_file(directory / "critic" / "model.safetensors")
-        return [result.metrics for result in results], made.export_actor(), critic, results[-1].per_token
+        results = pipelined_steps(made, first=first, **({"batch": awkward_batch} if chosen else {}))
+        weights = {}
+        for role in made.learners:
+            made.save_weights(directory / role, role)
+            weights[role] = load_file(directory / role / "model.safetensors")
+        return Outcome([result.metrics for result in results], weights, results[-1].per_token)
 
 
 SLACK = 5
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory, actor_path):
-    """One process, and how far its own reordering moves the result."""
-    return _with_floor(tmp_path_factory.mktemp("reference"), actor_path)
+def references(tmp_path_factory, actor_path):
+    """One process, and how far its own reordering moves the result; by objective, each worked out when asked for."""
+    root = tmp_path_factory.mktemp("reference")
+    return functools.cache(lambda objective: _with_floor(root / objective, actor_path, objective=objective))
 
 
 def _with_floor(root, actor_path, **how):
@@ -117,42 +121,61 @@ def _chunks_of(size):
 
 def _apart(a, b):
     """Largest difference of losses, relative gradient norms, weights and per-token streams of two runs."""
-    losses = max(
-        abs(x[name] - y[name])
-        for x, y in zip(a[0], b[0], strict=True)
-        for name in ("actor/loss", "critic/loss")
+    roles = list(a.weights)
+    assert roles == list(b.weights) and set(a.tokens) == set(b.tokens)
+    pairs = list(zip(a.metrics, b.metrics, strict=True))
+    return dict(
+        losses=max(abs(x[f"{role}/loss"] - y[f"{role}/loss"]) for x, y in pairs for role in roles),
+        norms=max(
+            abs(x[f"{role}/grad_norm"] / y[f"{role}/grad_norm"] - 1) for x, y in pairs for role in roles
+        ),
+        weights=max(
+            float(np.abs(a.weights[role][name] - b.weights[role][name]).max())
+            for role in roles
+            for name in a.weights[role]
+        ),
+        tokens=max(float(np.abs(a.tokens[name] - b.tokens[name]).max()) for name in a.tokens),
     )
-    norms = max(
-        abs(x[name] / y[name] - 1)
-        for x, y in zip(a[0], b[0], strict=True)
-        for name in ("actor/grad_norm", "critic/grad_norm")
-    )
-    weights = max(
-        float(np.abs(x[name] - y[name]).max()) for x, y in zip(a[1:3], b[1:3], strict=True) for name in x
-    )
-    tokens = max(float(np.abs(a[3][name] - b[3][name]).max()) for name in a[3])
-    return dict(losses=losses, norms=norms, weights=weights, tokens=tokens)
 
 
-def _check(run, reference):
+def _check(outcome, reference, *, what=""):
     alone, floor = reference
-    apart = _apart(alone, run)
-    print("apart", apart, "floor of reordering", floor)
+    apart = _apart(alone, outcome)
+    print(what, "apart", apart, "floor of reordering", floor)
     for name, difference in apart.items():
-        assert difference <= SLACK * floor[name], (name, apart, floor)
+        assert difference <= SLACK * floor[name], (what, name, apart, floor)
 
 
-def test_the_steps_move_the_weights_by_far_more_than_the_bar(actor_path, reference):
-    (_, actor, critic, _), floor = reference
+def _check_all(outcomes, references):
+    for objective, outcome in outcomes.items():
+        _check(outcome, references(objective), what=objective)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    ["plain", *(pytest.param(name, marks=pytest.mark.slow) for name in OBJECTIVES)],
+)
+def test_the_steps_move_the_weights_by_far_more_than_the_bar(actor_path, references, objective):
+    alone, floor = references(objective)
     start = load_file(Path(actor_path) / "model.safetensors")
-    for name, weights in (("actor", actor), ("critic", critic)):
+    for name, weights in alone.weights.items():
         moved = max(float(np.abs(weights[key] - start[key]).max()) for key in start.keys() & weights.keys())
         print(f"{name} moved {moved:.1e}, bar {SLACK * floor['weights']:.1e}")
         assert moved > 1000 * SLACK * floor["weights"]
 
 
-def test_two_data_parallel_ranks_train_as_one_process_does(tmp_path, actor_path, reference):
-    _check(_run(tmp_path / "dp2", actor_path, world=2), reference)
+def test_two_data_parallel_ranks_train_as_one_process_does(tmp_path, actor_path, references):
+    outcomes = _run(tmp_path / "dp2", actor_path, world=2, objectives=["plain", *IN_DEFAULT])
+    _check_all(outcomes, references)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "layout", [{}, dict(tp=2), dict(cp=2), dict(pp=2), dict(ep=2)], ids=lambda x: str(x or "dp2")
+)
+def test_every_objective_trains_in_every_layout_as_on_one_process(tmp_path, actor_path, references, layout):
+    objectives = list(OBJECTIVES)
+    _check_all(_run(tmp_path / "run", actor_path, world=2, layout=layout, objectives=objectives), references)
 
 
 @pytest.mark.slow
@@ -176,20 +199,20 @@ def test_two_data_parallel_ranks_train_as_one_process_does(tmp_path, actor_path,
     ],
     ids=lambda x: "-".join(f"{k}{v}" for k, v in x.items()) if isinstance(x, dict) else f"{x}ranks",
 )
-def test_every_parallel_layout_trains_as_one_process_does(tmp_path, actor_path, reference, world, layout):
-    _check(_run(tmp_path / "run", actor_path, world=world, layout=layout), reference)
+def test_every_parallel_layout_trains_as_one_process_does(tmp_path, actor_path, references, world, layout):
+    _check_all(_run(tmp_path / "run", actor_path, world=world, layout=layout), references)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", [{}, dict(ep=2), dict(pp=2), dict(tp=2)], ids=str)
-def test_recomputation_of_activations_changes_nothing(tmp_path, actor_path, reference, layout):
-    run = _run(tmp_path / "run", actor_path, world=2, layout=layout, settings={"recompute": True})
-    _check(run, reference)
+def test_recomputation_of_activations_changes_nothing(tmp_path, actor_path, references, layout):
+    outcomes = _run(tmp_path / "run", actor_path, world=2, layout=layout, settings={"recompute": True})
+    _check_all(outcomes, references)
 
 
 @pytest.mark.slow
-def test_more_ranks_than_rows_keep_in_step(tmp_path, actor_path, reference):
-    _check(_run(tmp_path / "run", actor_path, world=6, layout=dict(ep=2)), reference)
+def test_more_ranks_than_rows_keep_in_step(tmp_path, actor_path, references):
+    _check_all(_run(tmp_path / "run", actor_path, world=6, layout=dict(ep=2)), references)
 
 
 @pytest.mark.slow
@@ -202,7 +225,7 @@ def test_a_checkpoint_of_one_process_goes_on_in_another_layout(tmp_path, actor_p
     spread = _run(
         tmp_path / "spread", actor_path, world=2, layout=layout, load=tmp_path / "checkpoint", first_step=2
     )
-    _check(spread, resumed)
+    _check(spread["plain"], resumed)
 
 
 @pytest.mark.slow
@@ -218,4 +241,4 @@ def test_a_checkpoint_of_one_layout_goes_on_in_another(tmp_path, actor_path, wri
         tmp_path / "spread", actor_path, world=2, layout=read, load=tmp_path / "checkpoint", first_step=2
     )
     resumed = _with_floor(tmp_path / "alone", actor_path, load=tmp_path / "checkpoint", first=2)
-    _check(spread, resumed)
+    _check(spread["plain"], resumed)

@@ -5,16 +5,12 @@ recomputation, micro-batches, scoring and training. The bar is a small multiple 
 in one process; planted faults show that it would be passed if a route missed its token.
 """
 
-import json
-import os
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forked_ranks import run_ranks
 from ppo_scenario import SHAPE, adam, make_batch, trainer
 from replay_rank import plant, probe, replayed
 
@@ -22,7 +18,6 @@ from t1core.train import streams
 from t1core.train.packing import pack_rows
 
 RANK = Path(__file__).with_name("replay_rank.py")
-DEADLINE_S = 900
 
 TWO_RANKS = {
     "sequence": dict(layout=dict(tp=2)),
@@ -57,29 +52,7 @@ LEAST = dict(tokens=5e-6, losses=2e-7, norms=1e-5, weights=1e-7)
 
 def _run(directory, actor_path, *, world, runs):
     job = dict(world=world, out=str(directory), actor_path=str(actor_path), runs=runs)
-    (directory / "job.json").write_text(json.dumps(job))
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    logs = [open(directory / f"rank_{rank}.log", "w") for rank in range(world)]  # noqa: SIM115 - closed below
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(RANK), str(directory / "job.json"), str(rank)],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
-        for rank, log in enumerate(logs)
-    ]
-    deadline = time.monotonic() + DEADLINE_S
-    try:
-        codes = [rank.wait(timeout=max(1.0, deadline - time.monotonic())) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-        for log in logs:
-            log.close()
-    tails = "\n".join((directory / f"rank_{rank}.log").read_text()[-2500:] for rank in range(world))
-    assert codes == [0] * world, tails
+    run_ranks(RANK, job, directory)
     return {name: dict(np.load(directory / f"{name}.npz")) for name in runs}
 
 
@@ -164,6 +137,7 @@ def test_two_processes_replay_as_one_does(tmp_path, actor_path, alone, bar):
         _check(found, alone=alone, bar=bar, what=what)
 
 
+@pytest.mark.slow
 def test_four_processes_replay_as_one_does(tmp_path, actor_path, alone, bar):
     for what, found in _run(tmp_path, actor_path, world=4, runs=FOUR_RANKS).items():
         _check(found, alone=alone, bar=bar, what=what)

@@ -58,7 +58,7 @@ def test_values_advantages_losses_and_gradients_are_those_of_one_process(batch, 
     shards = [_shard(batch, cp_size=cp_size, cp_rank=rank) for rank in range(cp_size)]
     held = [int(shard.take(mask).sum()) for shard in shards]
     assert sum(held) == MASK.sum()
-    assert cp_size < 8 or {0, 1} & set(held), "some rank holds no loss token, or one"
+    assert cp_size < 8 or {0, 1} <= set(held), "some rank holds no loss token, and some one"
 
     merged = torch.zeros_like(values)
     for shard in shards:
@@ -71,6 +71,9 @@ def test_values_advantages_losses_and_gradients_are_those_of_one_process(batch, 
     expected = gae(values, rewards=own.rewards, mask=mask, rows=rows, gamma=0.9, lambd=0.8)
     got = gae(merged, rewards=own.rewards, mask=mask, rows=rows, gamma=0.9, lambd=0.8)
     assert torch.equal(got.advantages, expected.advantages) and torch.equal(got.returns, expected.returns)
+    whole = gae(merged, rewards=own.rewards, mask=mask, rows=rows, gamma=1.0, lambd=1.0)
+    assert torch.equal(whole.returns[mask], own.rewards[rows][mask]), "R = r, to the bit"
+    assert torch.equal(whole.advantages[mask], (own.rewards[rows] - values)[mask]), "A = r - V, to the bit"
 
     for loss in (_policy, _value, _histogram):
         whole, whole_gradient = loss(values, mask, got, weights)

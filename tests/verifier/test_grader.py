@@ -166,6 +166,13 @@ def test_a_script_of_the_tasks_own_is_run_as_it_stands(tmp_path):
         tmp_path / "plain", script="test -s /app/solution.py && echo 1 > /logs/verifier/reward.txt\n"
     )
 
+    own_word = make_task(
+        tmp_path / "word",
+        script="echo '{\"reward\": 0.5}' > /logs/verifier/reward.json\n",
+        test_names=("test.sh",),
+    )
+    odd_word = make_task(tmp_path / "odd", script="echo '{\"reward\": 5}' > /logs/verifier/reward.json\n")
+
     async def run(bench):
         right = await bench.grade(task, RIGHT)
         assert (right.reward, right.source, right.flags) == (5 / 20, RewardSource.CTRF, ())
@@ -173,6 +180,14 @@ def test_a_script_of_the_tasks_own_is_run_as_it_stands(tmp_path):
         assert (wrong.reward, wrong.passed) == (1 / 20, 1)
         unasked = await bench.grade(plain, RIGHT)
         assert (unasked.reward, unasked.source, unasked.solved) == (1.0, RewardSource.BINARY, True)
+        assert unasked.passed == len(unasked.tests)
+        partial = await bench.grade(own_word, "true")
+        assert (partial.reward, partial.solved, partial.quarantined) == (0.5, False, False)
+        odd = await bench.grade(odd_word, "true")
+        assert (odd.reward, odd.quarantined) == (
+            0.0,
+            True,
+        ) and "reward:reward.json is not from 0 to 1" in odd.flags
         absent = await bench.grade(plain, "true")
         assert (absent.reward, absent.source) == (0.0, RewardSource.BINARY)
 

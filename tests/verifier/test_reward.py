@@ -26,9 +26,10 @@ def test_ratio_gives_four_tenths_of_the_share_until_all_pass():
 
 
 def test_without_a_report_only_a_script_that_never_asked_for_one_counts():
-    assert uncounted_reward(exit_says_solved=True) == (1.0, RewardSource.BINARY)
-    assert uncounted_reward(exit_says_solved=False) == (0.0, RewardSource.BINARY)
-    assert uncounted_reward(exit_says_solved=None) == (0.0, RewardSource.NO_REPORT)
+    assert uncounted_reward("dense", declared=0.5) == (0.5, RewardSource.BINARY)
+    assert uncounted_reward("binary", declared=0.5) == (0.0, RewardSource.BINARY)
+    assert uncounted_reward("binary", declared=1.0) == (1.0, RewardSource.BINARY)
+    assert uncounted_reward("dense", declared=None) == (0.0, RewardSource.NO_REPORT)
 
 
 def test_our_own_failure_is_no_number():

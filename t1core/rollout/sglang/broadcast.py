@@ -8,7 +8,6 @@ store up, since making it through torch.distributed would claim the process's on
 from collections.abc import Mapping
 from datetime import timedelta
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -35,23 +34,21 @@ class WeightBroadcast:
         options._timeout = timeout
         self._group = dist.ProcessGroupGloo(keys, 0, size, options)
 
-    def send(self, tensors: Mapping[str, np.ndarray]) -> None:
-        """Broadcast each array in order, as float32."""
+    def send(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Broadcast each tensor in order."""
         options = dist.BroadcastOptions()
         options.rootRank = 0
         options.rootTensor = 0
-        for array in tensors.values():
-            # a copy: arrays from shared memory are read-only, and torch would alias them as writable
-            tensor = torch.from_numpy(np.array(array, dtype=np.float32, order="C"))
-            self._group.broadcast([tensor], options).wait()
+        for tensor in tensors.values():
+            self._group.broadcast([tensor.contiguous()], options).wait()
 
 
-def description(tensors: Mapping[str, np.ndarray]) -> dict[str, list]:
-    """Names, dtypes and shapes in the order of `WeightBroadcast.send`, as update_weights_from_distributed
+def description(tensors: Mapping[str, torch.Tensor]) -> dict[str, list]:
+    """Names, types and shapes in the order of `WeightBroadcast.send`, as update_weights_from_distributed
     wants them.
     """
     return {
         "names": list(tensors),
-        "dtypes": ["float32"] * len(tensors),
-        "shapes": [list(array.shape) for array in tensors.values()],
+        "dtypes": [str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()],
+        "shapes": [list(tensor.shape) for tensor in tensors.values()],
     }

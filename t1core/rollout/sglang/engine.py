@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from t1core.records import Generation, SamplingParams
 from t1core.rollout.engine import EngineDead, EngineRefused, PauseMode
@@ -55,7 +56,7 @@ class SGLangEngine:
         context_length: int,
         weight_version: int,
         transport: Transport,
-        tensor_parallel: int,
+        dtype: torch.dtype,
         scratch: Path,
         control_deadline_s: float,
     ) -> None:
@@ -71,7 +72,7 @@ class SGLangEngine:
             self._client,
             sglang=version,
             transport=transport,
-            tensor_parallel=tensor_parallel,
+            dtype=dtype,
             scratch=scratch,
             deadline_s=control_deadline_s,
         )
@@ -97,7 +98,9 @@ class SGLangEngine:
         max_running: int = 32,
         max_context: int = 8192,
         max_total_tokens: int = 65_536,
-        tensor_parallel: int = 1,
+        gpu: int = 0,
+        gpu_memory_frac: float = 0.8,
+        cuda_graphs: bool = True,
         weight_version: int = 0,
         transport: Transport = "tensor",
         extra_flags: Sequence[str] = (),
@@ -108,7 +111,8 @@ class SGLangEngine:
         """Serve the checkpoint in `model_dir` (Hugging Face files) with the SGLang installed under `python`.
 
         max_context: prompt plus output tokens of one request; max_total_tokens: tokens of KV cache over all
-        requests and kept prefixes. scratch: a directory of our own, removed by `close`. Raises
+        requests and kept prefixes. gpu, gpu_memory_frac, cuda_graphs: see `server_flags`; read on CUDA alone.
+        scratch: a directory of our own, removed by `close`. Raises
         EngineRefused for what can't be served and EngineDead when the server does not come up.
         """
         if max_context >= max_total_tokens:
@@ -130,7 +134,9 @@ class SGLangEngine:
                 context_length=max_context,
                 max_running_requests=max_running,
                 max_total_tokens=max_total_tokens,
-                tensor_parallel=tensor_parallel,
+                gpu=gpu,
+                gpu_memory_frac=gpu_memory_frac,
+                cuda_graphs=cuda_graphs,
                 extra=extra_flags,
             )
         except ValueError as error:
@@ -145,7 +151,7 @@ class SGLangEngine:
             context_length=max_context,
             weight_version=weight_version,
             transport=transport,
-            tensor_parallel=tensor_parallel,
+            dtype=getattr(torch, dtype),
             scratch=scratch,
             control_deadline_s=control_deadline_s,
         )
@@ -317,8 +323,8 @@ class SGLangEngine:
         await self._client.control("/flush_cache?timeout=10")
 
     async def update_weights(self, version: int, tensors: dict[str, np.ndarray]) -> str:
-        """See `Engine.update_weights`. The checksum is SGLang's own over the parameters as it stores them:
-        equal on servers that store the same, not comparable with another kind of engine's.
+        """See `Engine.update_weights`. Each parameter of the server's is held to what was sent before the checksum is
+        given, which is that of any engine with the same weights.
 
         A failure after the first byte was sent leaves unknown weights: the server is killed and EngineDead
         raised.

@@ -42,9 +42,15 @@ def server_flags(
     max_running_requests: int,
     max_total_tokens: int,
     tensor_parallel: int = 1,
+    gpu: int = 0,
+    gpu_memory_frac: float = 0.8,
+    cuda_graphs: bool = True,
     extra: Sequence[str] = (),
 ) -> list[str]:
-    """Arguments of `sglang.launch_server`. Sizes are in tokens; extra flags come last and are checked."""
+    """Arguments of `sglang.launch_server`. Sizes are in tokens; extra flags come last and are checked.
+
+    `gpu` is the first that the server takes; `gpu_memory_frac` is of the memory that is free there at its start.
+    """
     check_extra_flags(extra)
     flags = [
         *("--model-path", str(model), "--host", "127.0.0.1", "--port", str(port), "--dtype", dtype),
@@ -63,11 +69,22 @@ def server_flags(
             *("--device", "cpu", "--attention-backend", "torch_native", "--disable-overlap-schedule"),
             *("--cuda-graph-backend-decode", "disabled", "--cuda-graph-backend-prefill", "disabled"),
         ]
+    else:
+        # The runners that capture was checked with; others may route inside a kernel, past it.
+        flags += [
+            *("--device", "cuda", "--attention-backend", "triton", "--moe-runner-backend", "triton"),
+            *("--linear-attn-backend", "triton", "--cuda-graph-backend-prefill", "disabled"),
+            *("--base-gpu-id", str(gpu), "--mem-fraction-static", str(gpu_memory_frac)),
+        ]
+        if cuda_graphs:
+            flags += ["--cuda-graph-max-bs-decode", str(max_running_requests)]
+        else:
+            flags += ["--cuda-graph-backend-decode", "disabled"]
     return [*flags, *extra]
 
 
 def server_environment(*, device: Device, scratch: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The server's environment: offline, one thread on a CPU, fp32 convolution state, passive /health.
+    """The server's environment: offline, passive /health; on a CPU one thread, and a fp32 convolution state.
 
     `SGLANG_RETURN_ORIGINAL_LOGPROB` and our own interpreter's paths are taken out: the first would change
     which distribution log-probs describe, the others would mix two environments.
@@ -77,12 +94,13 @@ def server_environment(*, device: Device, scratch: Path, inherited: Mapping[str,
     environment |= {
         "HF_HUB_OFFLINE": "1",
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0",
-        "SGLANG_MAMBA_CONV_DTYPE": "float32",
         "TMPDIR": str(scratch),
     }
     if device == "cpu":
         environment |= {
             "SGLANG_USE_CPU_ENGINE": "1",
+            # On CUDA the kernel that reads the convolution's state takes the model's own type alone.
+            "SGLANG_MAMBA_CONV_DTYPE": "float32",
             "PYTHONPATH": os.fspath(CPU_SHIM),
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",

@@ -31,7 +31,7 @@ def check_environment(python: Path, *, device: str) -> SGLangVersion:
         [python, SERVE, "versions"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         stdin=subprocess.DEVNULL,
     )

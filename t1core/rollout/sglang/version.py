@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 OLDEST = (0, 5, 17)
 NEWEST = (0, 5, 23)
-RUN = ((0, 5, 23),)
-"""Versions this client's contract tests have run against; others between OLDEST and NEWEST start with a
-warning.
+RUN = ((0, 5, 17), (0, 5, 23))
+"""Versions this client's contract tests have run against, 0.5.17 on a GPU and 0.5.23 on a CPU; others between OLDEST
+and NEWEST start with a warning.
 """
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
+from safetensors.torch import save_file
 
 from t1core.rollout.engine import EngineRefused
 from t1core.rollout.sglang.served_model import ServedModel, stacked_shapes
@@ -44,7 +44,13 @@ def check_weights(tensors: Mapping[str, np.ndarray], *, model: ServedModel) -> N
             )
 
 
-def tensor_payload(tensors: Mapping[str, np.ndarray]) -> str:
+def as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """The arrays as torch tensors with memory of their own."""
+    # a copy: arrays from shared memory are read-only, and torch would alias them as writable
+    return {name: torch.from_numpy(np.array(array, order="C")) for name, array in arrays.items()}
+
+
+def tensor_payload(tensors: Mapping[str, torch.Tensor]) -> str:
     """[(name, tensor)] pickled by value, base64: what update_weights_from_tensor unpickles. 4/3 of the
     weights' bytes.
 
@@ -52,16 +58,12 @@ def tensor_payload(tensors: Mapping[str, np.ndarray]) -> str:
     descriptor.
     """
     stream = io.BytesIO()
-    # a copy: arrays from shared memory are read-only, and torch would alias them as writable
-    named = [(name, torch.from_numpy(np.array(array, order="C"))) for name, array in tensors.items()]
-    pickle.dump(named, stream, protocol=4)
+    pickle.dump(list(tensors.items()), stream, protocol=4)
     return base64.b64encode(stream.getvalue()).decode()
 
 
-def write_weights(tensors: Mapping[str, np.ndarray], *, into: Path) -> Path:
+def write_weights(tensors: Mapping[str, torch.Tensor], *, into: Path) -> Path:
     """One safetensors file in the fresh directory `into`, for update_weights_from_disk."""
     into.mkdir(parents=True)
-    save_file(
-        {name: np.ascontiguousarray(array) for name, array in tensors.items()}, into / "model.safetensors"
-    )
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, into / "model.safetensors")
     return into

@@ -36,7 +36,8 @@ REPORT_FD, NOTES_FD, REQUEST_FD, REPLY_FD = 200, 201, 202, 203
 TEST_FILE = "/tests/test_outputs.py"
 EMPTY_INI = "/opt/t1/pytest.ini"
 ENVIRONMENT = {
-    "PATH": "/opt/t1/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    # The system's before /usr/local, which is the agent's in a box over an overlay.
+    "PATH": "/opt/t1/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin",
     "HOME": "/root",
     "USER": "root",
     "LOGNAME": "root",
@@ -91,7 +92,10 @@ class Door:
         os.environ.update(order.env | ENVIRONMENT)
         tempfile.tempdir = None  # remembers the server's
         if order.is_script:
-            os._exit(run_script(report_fd=REPORT_FD, environment=dict(os.environ), commands=COMMANDS))
+            run_script(
+                report_fd=REPORT_FD, notes_fd=NOTES_FD, environment=dict(os.environ), commands=COMMANDS
+            )
+            os._exit(0)
         capture.start_global_capturing()
         capture.suspend_global_capture()
         session.config._ctrf._report.start()

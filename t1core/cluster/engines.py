@@ -1,0 +1,80 @@
+"""Starting the kind of engine that a campaign asks for, in the process that hosts it."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from t1core.config import CampaignConfig
+from t1core.rollout.engine import Engine, EngineRefused
+
+SGLANG_PYTHON = "T1CORE_SGLANG_PYTHON"
+OWN_ENVIRONMENT = Path(".venv-sglang/bin/python")
+
+
+async def start_engine(config: CampaignConfig, *, model: Path, name: str, log_file: Path) -> Engine:
+    """The engine of `config.rollout`, holding the checkpoint in `model` as version 0.
+
+    `log_file` is where an engine that is a process of its own says what it does. Raises EngineRefused for settings that
+    it can't serve and EngineDead when it does not come up.
+    """
+    rollout = config.rollout
+    if rollout.engine == "embedded":
+        from t1core.rollout.embedded import EmbeddedEngine
+
+        return EmbeddedEngine(
+            model,
+            dtype=rollout.engine_dtype,
+            weight_version=0,
+            max_running=rollout.max_live_trials * config.cluster.num_hosts,
+            max_context=config.longest_context_tokens,
+            batch_invariant=rollout.deterministic,
+        )
+    from t1core.rollout.sglang import SGLangEngine
+
+    chosen = rollout.sglang
+    if chosen.tensor_parallel != 1:
+        raise EngineRefused(
+            f"rollout.sglang.tensor_parallel={chosen.tensor_parallel}: what a server of several GPUs stores can't be "
+            "checked yet, and weights are never published unchecked; set it to 1"
+        )
+    return await SGLangEngine.start(
+        model,
+        python=sglang_python(chosen.python),
+        scratch=Path(tempfile.mkdtemp(prefix="t1-sglang-")),
+        log_file=log_file,
+        device=chosen_device(chosen.device),
+        dtype=rollout.engine_dtype,
+        max_running=rollout.max_live_trials * config.cluster.num_hosts,
+        max_context=config.longest_context_tokens,
+        max_total_tokens=cache_tokens(config),
+        gpu=chosen.gpu,
+        gpu_memory_frac=chosen.gpu_memory_frac,
+        cuda_graphs=chosen.cuda_graphs,
+        transport=chosen.transport,
+        extra_flags=chosen.flags,
+        start_deadline_s=chosen.start_deadline_s,
+        control_deadline_s=config.cluster.control_deadline_s,
+        name=name,
+    )
+
+
+def sglang_python(setting: str) -> Path:
+    """The interpreter that `rollout.sglang.python` means. Not resolved: a virtual environment's is a link."""
+    return Path(os.path.abspath(setting or os.environ.get(SGLANG_PYTHON) or OWN_ENVIRONMENT))
+
+
+def chosen_device(setting: str) -> str:
+    """`auto` is a GPU where torch sees one."""
+    if setting != "auto":
+        return setting
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def cache_tokens(config: CampaignConfig) -> int:
+    """Tokens of the SGLang server's cache: a live trial's context, and as much for the prefixes it comes back to."""
+    return (
+        config.rollout.sglang.max_total_tokens
+        or 2 * config.rollout.max_live_trials * config.cluster.num_hosts * config.longest_context_tokens
+    )
