@@ -24,8 +24,8 @@ def comparisons(directory: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 
 def table(kept: Path, fresh: Path) -> Iterator[str]:
-    """Lines of the table. A result that was measured only once has a dash for the other ratio, and one that was measured
-    with other parameters no change.
+    """Lines of the table. A result that was measured only once has a dash for the other ratio, and one measured with
+    other parameters no change.
     """
     before, now = comparisons(kept), comparisons(fresh)
     yield f"{'benchmark':16} {'kept':>8} {'fresh':>8} {'change':>8}  {'target':>14}  what against what"
