@@ -10,10 +10,13 @@ from typing import Annotated
 
 import typer
 
+from t1core.campaign import commands
+from t1core.campaign.commands import Overrides, Preset, RunPath
+from t1core.campaign.commands import say as _say
+
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
-Preset = Annotated[str, typer.Argument(help="name of a preset, or path of a TOML file")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", help="dotted override: train.actor.lr=2e-6")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="make every check, start and write nothing")]
 
 
 @app.command()
@@ -35,18 +38,16 @@ def campaign(
     preset: Preset,
     overrides: Overrides = None,
     run_name: Annotated[str | None, typer.Option(help="name of the run directory")] = None,
-    is_dry: Annotated[
-        bool, typer.Option("--dry-run", help="build every object, print the plan, start nothing")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Run a campaign in the foreground."""
     from t1core.config import load_config
 
     config = load_config(preset, overrides or ())  # before the imports that take seconds
-    if is_dry:
-        from t1core.campaign.dry_run import dry_run
+    if dry_run:
+        from t1core.campaign.rehearsal import campaign_lines
 
-        for line in dry_run(config).lines:
+        for line in campaign_lines(config):
             _say(line)
         return
     from t1core.campaign.assets import prepare as make
@@ -96,15 +97,19 @@ def notebook(
     spec: Annotated[Path, typer.Argument(help="YAML file with a notebook and its parameters")],
     overrides: Annotated[list[str] | None, typer.Option("--set", help="parameter=value")] = None,
     output: Annotated[Path | None, typer.Option(help="where the executed notebook goes")] = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Execute a notebook through papermill, strictly: unknown or ill-typed parameters are refused."""
+    if dry_run:
+        from t1core.campaign.rehearsal import notebook_lines
+
+        for line in notebook_lines(spec, changes=overrides or ()):
+            _say(line)
+        return
     from t1core.campaign.execute import execute
 
     with _interruptible():
         execute(spec, overrides=overrides or (), output=output, say=_say)
-
-
-RunPath = Annotated[Path, typer.Argument(help="run directory")]
 
 
 @app.command()
@@ -122,12 +127,20 @@ def trials(
     failed: Annotated[
         bool, typer.Option(help="only those that something other than the model broke")
     ] = False,
+    unsolved: Annotated[bool, typer.Option(help="only those that were graded and not solved")] = False,
+    sort: Annotated[
+        str | None,
+        typer.Option(help="largest first by: gap, reward, passed, num_turns, sampled_tokens, time_total_s"),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="at most so many")] = None,
 ) -> None:
-    """List the trials of a run."""
+    """List the trials of a run. The gap is the mean |trainer - rollout| log-prob of a trial's trained tokens."""
     from t1core.campaign.report import trial_lines
     from t1core.store import Run
 
-    for line in trial_lines(Run.open(run), only_failed=failed):
+    for line in trial_lines(
+        Run.open(run), only_failed=failed, only_unsolved=unsolved, sort=sort, limit=limit
+    ):
         _say(line)
 
 
@@ -466,15 +479,6 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
-@app.command()
-def config(preset: Preset = "quickstart", overrides: Overrides = None) -> None:
-    """Print the resolved configuration."""
-    from t1core.config import load_config
-    from t1core.config.load import to_json
-
-    _say(to_json(load_config(preset, overrides or ())))
-
-
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
     """Ctrl-C and SIGTERM end the block alike, and the command with 130."""
@@ -487,8 +491,7 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)
+commands.register(app)
 
 
 def main() -> None:

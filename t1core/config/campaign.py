@@ -56,6 +56,9 @@ class CampaignConfig(Settings):
     """Where run directories are made."""
     checkpoint_every: int = Field(0, ge=0)
     """Write a checkpoint every so many steps; 0: only the final weights."""
+    sinks: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Other programs that get every metric as it is recorded: TensorBoard's event files in the run's directory, or
+    W&B. Each is an extra of that name. The run's own files are complete without them."""
     pack_routes: bool = False
     """Store the routes of a run in 53 bits a layer instead of 64. For models with 8 experts a token; reading them then
     takes time (about 1 GB/s) and memory, where plain ones are mapped."""
