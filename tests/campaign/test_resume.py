@@ -140,7 +140,7 @@ def assert_equal(killed, whole):
     assert scores[0] == scores[1]
 
 
-def test_what_cannot_be_resumed_says_why(tmp_path, settings):
+def test_what_cannot_be_resumed_says_why(tmp_path, settings, actor, pool):
     from t1core.campaign.resume import resume_campaign
     from t1core.config import load_config
 
@@ -157,6 +157,13 @@ def test_what_cannot_be_resumed_says_why(tmp_path, settings):
     run.close(RunState.FAILED)
     with pytest.raises(ValueError, match=r"no plan\.json"):
         resume_campaign(run.path)
+    run = make("weights")
+    (run.folder("checkpoints") / "step_0004").mkdir()
+    run.record_plan({"pool": str(pool), "actor": str(actor), "critic": None, "is_evaluated": True})
+    run.close(RunState.FAILED)
+    with pytest.raises(ValueError, match=r"step_0004 is the newest.*weights only.*--from-start"):
+        resume_campaign(run.path)
+    assert run.status().attempt == 1, "nothing was set aside"
     run = make("moved")
     run.record_plan({"pool": "/gone", "actor": "/gone", "critic": None, "is_evaluated": True})
     run.close(RunState.FAILED)
