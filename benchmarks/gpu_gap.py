@@ -29,6 +29,7 @@ from t1core.analysis.routing_gap import WHOLE, flip_statistics, gap_statistics
 from t1core.model.shape import ModelShape
 from t1core.records import Batch, Generation, RowStatus, SamplingParams, TrainingRow
 from t1core.rollout.sglang import SGLangEngine
+from t1core.rollout.sglang.server import free_port
 
 OUTPUT = Path(__file__).resolve().parents[1] / "figures" / "results" / "gpu_gap.json"
 # Attention in fp32 has no kernel that does without the whole matrix of scores.
@@ -236,9 +237,9 @@ def main() -> None:
             )
             for length, pairs in rows.items()
         }
-        scored = score(model, batches, precision=given.precision, port=29_512)
+        scored = score(model, batches, precision=given.precision, port=free_port())
         short = {length: batch for length, batch in batches.items() if length <= LONGEST_IN_FP32}
-        exact = score(model, short, precision="fp32", port=29_513) if given.precision == "bf16" else {}
+        exact = score(model, short, precision="fp32", port=free_port()) if given.precision == "bf16" else {}
     found = {
         length: compare(batch, scored[length], reference=exact.get(length))
         for length, batch in batches.items()

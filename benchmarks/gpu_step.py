@@ -29,6 +29,7 @@ from benchmarks.gpu_model import (
 )
 from t1core.model.shape import ModelShape
 from t1core.records import Batch
+from t1core.rollout.sglang.server import free_port
 from t1core.train import offload
 from t1core.train.settings import TrainSettings
 from t1core.train.trainer import Trainer
@@ -68,7 +69,12 @@ def measure(
 ) -> dict[str, Any]:
     """Everything above, for one model and batch, in this process."""
     shape = make_shape(size)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "RANK": "0", "WORLD_SIZE": "1"}
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+    }
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch) / "model"
         write_random(shape, directory)

@@ -65,7 +65,8 @@ def summary_budget(
 @dataclass(frozen=True)
 class AgentLimits:
     """What one trial may use. Times in seconds. `max_sampled_tokens` bounds all that a trial samples, None: nothing
-    does. Without a `summary` budget a trial whose prompt no longer fits ends."""
+    does. Without a `summary` budget a trial whose prompt no longer fits ends. `waits_until_idle`: a turn ends when the
+    terminal is idle, whatever time the model asked for."""
 
     max_turns: int
     max_new_tokens: int
@@ -76,6 +77,7 @@ class AgentLimits:
     output_limit_bytes: int
     max_sampled_tokens: int | None = None
     summary: SummaryBudget | None = None
+    waits_until_idle: bool = False
 
     def __post_init__(self) -> None:
         if self.max_prompt_tokens < 1:

@@ -11,6 +11,7 @@ What happened so far stays readable in the `AgentRecord` even when the loop is c
 """
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -59,6 +60,7 @@ class AgentRecord:
     pending_since: float | None = None  # monotonic clock
     generate_s: float = 0.0
     terminal_s: float = 0.0
+    acting_since: float | None = None  # when the last answer's commands were begun
     cached_tokens: int = 0
 
     @property
@@ -108,11 +110,12 @@ async def run_agent(record: AgentRecord, given: AgentInput) -> None:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What came of one answer: the observation for the model, the terminal's part of it, when it was seen, and whether
-    a wait ran out."""
+    """What came of one answer: the observation for the model, the terminal's part of it, the visible pane in colour,
+    when it was seen, and whether a wait ran out."""
 
     reply: str
     screen: str
+    colours: str
     at_s: float
     is_wait_expired: bool
 
@@ -145,7 +148,7 @@ class _Loop:
             try:
                 seen = await self._act(response, told=told)
             except BoxBroken as broken:
-                lost = _Seen("", f"[{broken}]", self._now(), True)
+                lost = _Seen("", f"[{broken}]", "", self._now(), True)
                 self._note(call, text, response, lost, (began_s, generated_s), is_last=True)
                 return StopReason.BOX_BROKEN
             is_confirmed = response.task_complete and claimed
@@ -238,7 +241,9 @@ class _Loop:
         record.pending_call_id, record.pending_since = call_id, time.monotonic()
         answer = await self._given.generate(
             prompt,
-            sampling=replace(self._given.sampling, max_new_tokens=max_new_tokens),
+            sampling=replace(
+                self._given.sampling, max_new_tokens=max_new_tokens, sampling_seed=self._stream_seed()
+            ),
             request_id=call_id,
             session_id=self._given.trial_id,
             routed_experts_start=start,
@@ -264,6 +269,16 @@ class _Loop:
         record.calls.append(call)
         return call
 
+    def _stream_seed(self) -> int | None:
+        """The trial's seed, and another one for each stream after a summary: positions begin anew there, and a draw is
+        a function of seed and position."""
+        stream = sum(turn.is_summary for turn in self._record.turns)
+        seed = self._given.sampling.sampling_seed
+        if seed is None or not stream:
+            return seed
+        digest = hashlib.blake2b(f"{seed}/{stream}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little") >> 1
+
     def _read(self, text: str, *, was_cut: bool) -> tuple[Response, str | None]:
         """The answer, and what the model is told of it instead of the terminal where it was cut off and is void."""
         response = self._given.protocol.parse(text)
@@ -276,19 +291,21 @@ class _Loop:
 
     async def _act(self, response: Response, *, told: str | None) -> _Seen:
         """Type the commands, waiting at most `max_wait_s` over all of them; what is left after that is typed ahead."""
-        began = time.monotonic()
+        began = self._record.acting_since = time.monotonic()
         deadline = began + self._limits.max_wait_s
         was_idle = True
         for command in response.commands:
             left_s = max(0.0, deadline - time.monotonic())
+            asked_s = left_s if self._limits.waits_until_idle else command.duration_s
             was_idle &= await self._given.terminal.send_keys(
-                command.keystrokes, max_wait_s=min(command.duration_s, left_s)
+                command.keystrokes, max_wait_s=min(asked_s, left_s)
             )
         if response.errors:
-            screen = ""
+            screen = colours = ""
             reply = told or self._wording.explain_errors(response.errors, response.warnings)
         else:
             screen = self._limited(await self._observer.look())
+            colours = await self._given.terminal.colours()
             reply = (
                 self._wording.confirm_completion(screen)
                 if response.task_complete
@@ -297,7 +314,7 @@ class _Loop:
                 )
             )
         self._record.terminal_s += time.monotonic() - began
-        return _Seen(reply, screen, self._now(), not was_idle)
+        return _Seen(reply, screen, colours, self._now(), not was_idle)
 
     def _note(
         self,
@@ -324,6 +341,7 @@ class _Loop:
                 ended_s=seen.at_s,
                 repairs=response.repairs,
                 is_wait_expired=seen.is_wait_expired,
+                colours=seen.colours,
             )
         )
 

@@ -4,7 +4,7 @@ ray.
 
 from t1core.analysis.behaviour import family_table, stop_reasons, turns_by_step
 from t1core.analysis.checks import Check, assert_holds, check_learning, check_run, say
-from t1core.analysis.compare import RunFrames, compare_runs, over_runs, reward_curves
+from t1core.analysis.compare import Difference, RunFrames, compare_runs, differences, over_runs, reward_curves
 from t1core.analysis.cost import cpu_budget, time_split
 from t1core.analysis.critic import explained_variance
 from t1core.analysis.gap import logprob_gap
@@ -13,9 +13,12 @@ from t1core.analysis.interval import Interval, mean_interval, welch_interval
 from t1core.analysis.learning import QuarterGain, quarter_gain, reward_curve
 from t1core.analysis.pick import pick_trials
 from t1core.analysis.routing_gap import check_routing_gap, flips_by_layer, replay_effect, tails
+from t1core.analysis.scores import score_table
+from t1core.analysis.selection import selection_table
 
 __all__ = [
     "Check",
+    "Difference",
     "Interval",
     "QuarterGain",
     "RunFrames",
@@ -25,6 +28,7 @@ __all__ = [
     "check_run",
     "compare_runs",
     "cpu_budget",
+    "differences",
     "explained_variance",
     "family_table",
     "flips_by_layer",
@@ -38,6 +42,8 @@ __all__ = [
     "reward_curve",
     "reward_curves",
     "say",
+    "score_table",
+    "selection_table",
     "stop_reasons",
     "tails",
     "time_split",

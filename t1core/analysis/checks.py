@@ -23,7 +23,12 @@ class Check:
 
 
 def check_run(
-    metrics: pd.DataFrame, *, trials: pd.DataFrame, num_critic_only_steps: int, has_critic: bool = True
+    metrics: pd.DataFrame,
+    *,
+    trials: pd.DataFrame,
+    num_critic_only_steps: int,
+    has_critic: bool = True,
+    max_staleness: int = 1,
 ) -> list[Check]:
     """The checks of one run. `metrics` is the wide training frame, `trials` every stored trial."""
     trained = metrics[metrics["train/tokens"].notna()] if "train/tokens" in metrics else metrics.iloc[:0]
@@ -41,7 +46,9 @@ def check_run(
         _constant(trained, "routing/missing", 0.0, "no training row lacks its routes"),
         _constant(stepped, "logprob_gap/nonfinite", 0.0, "every loss token has a finite log-prob"),
         _routing_rows(trained),
-        _staleness(stepped, num_critic_only_steps),
+        _staleness(stepped, num_critic_only_steps)
+        if max_staleness == 1
+        else _bounded(stepped, max_staleness),
         _accounting(trained, trials),
         *([_explained_variance(stepped)] if has_critic else []),
     ]
@@ -123,12 +130,23 @@ def _staleness(metrics: pd.DataFrame, num_critic_only_steps: int) -> Check:
     return Check(claim, not len(wrong), _where(wrong, len(metrics), "staleness", "as the schedule says"))
 
 
+def _bounded(metrics: pd.DataFrame, max_staleness: int) -> Check:
+    claim = f"no trained token is more than {max_staleness} versions old"
+    if "staleness/max" not in metrics:
+        return Check(claim, False, "staleness was not recorded")
+    wrong = metrics.index[~(metrics["staleness/max"] <= max_staleness)]
+    return Check(
+        claim, not len(wrong), _where(wrong, len(metrics), "staleness/max", f"at most {max_staleness}")
+    )
+
+
 def _accounting(metrics: pd.DataFrame, trials: pd.DataFrame) -> Check:
     claim = "every launched trial is accounted for"
     counted = metrics.reindex(columns=[f"rollout/{fate}" for fate in _FATES]).fillna(0.0).sum(axis=1)
     training = trials[trials["kind"] == "train"]
     stored = training.groupby("step").size().reindex(metrics.index, fill_value=0)
-    launched = metrics["rollout/launched"]
+    moved = metrics.reindex(columns=["rollout/carried", "rollout/continued"]).fillna(0.0)
+    launched = metrics["rollout/launched"] + moved["rollout/carried"] - moved["rollout/continued"]
     fates = pd.crosstab(training["step"], training["outcome"]).reindex(
         index=metrics.index, columns=list(_FATES), fill_value=0
     )

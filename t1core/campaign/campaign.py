@@ -13,11 +13,13 @@ from pathlib import Path
 
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.asset import Assets
+from t1core.campaign.live import telling
 from t1core.campaign.preflight import check_budgets, check_machine, check_plan
 from t1core.campaign.run_name import new_run_name
+from t1core.campaign.sinks import feeding
 from t1core.cluster import PartLost, guarded, start_crew
 from t1core.config import CampaignConfig
-from t1core.controller import Campaign, run_loop
+from t1core.controller import Campaign, Resumption, run_loop
 from t1core.records import Boundary, Failure
 from t1core.rollout.engine import EngineDead
 from t1core.routing import MissingRoutes
@@ -54,11 +56,41 @@ def run_campaign(
         provenance=collect_provenance(),
         num_steps=config.num_steps,
     )
-    with _log(run, say) as log:
+    run.record_plan(
+        {
+            "pool": str(assets.pool),
+            "actor": str(assets.actor),
+            "critic": str(assets.critic) if assets.critic else None,
+            "is_evaluated": is_evaluated,
+        }
+    )
+    return carry_out(config, assets, pool=pool, run=run, say=say, is_evaluated=is_evaluated)
+
+
+def carry_out(
+    config: CampaignConfig,
+    assets: Assets,
+    *,
+    pool: Pool,
+    run: Run,
+    say: Say,
+    is_evaluated: bool,
+    resumption: Resumption | None = None,
+) -> Path:
+    """Run a campaign into a run that is open for writing, and close it, however it ends; raises as `run_campaign`."""
+    with closing(run, say) as log:
         log(f"run directory: {run.path}")
+        work = _run(config, assets, pool, run, log, is_evaluated, resumption)
+        asyncio.run(_until_signal(work, beat=run.update_status))
+    return run.path
+
+
+@contextlib.contextmanager
+def closing(run: Run, say: Say) -> Iterator[Say]:
+    """Close a run as the block ends: finished, interrupted or failed, whose cause is raised anew. Gives the log."""
+    with _log(run, say) as log:
         try:
-            work = _run(config, assets, pool, run, log, is_evaluated)
-            asyncio.run(_until_signal(work, beat=run.update_status))
+            yield log
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):  # Ray answers SIGTERM by SystemExit
             with contextlib.suppress(DiskFull):  # said in the status; the user asked for the end
                 run.close(RunState.INTERRUPTED, error="interrupted")
@@ -75,29 +107,40 @@ def run_campaign(
                 raise
             raise cause from error
         run.close()
-    return run.path
 
 
 async def _run(
-    config: CampaignConfig, assets: Assets, pool: Pool, run: Run, log: Say, is_evaluated: bool
+    config: CampaignConfig,
+    assets: Assets,
+    pool: Pool,
+    run: Run,
+    log: Say,
+    is_evaluated: bool,
+    resumption: Resumption | None,
 ) -> None:
     tokenizer = ChatTokenizer.load(assets.actor)
     run.record_vocabulary([tokenizer.decode_token(token) for token in range(tokenizer.vocab_size)])
     log("starting trainer, engine and trial host")
     async with start_crew(config, actor_path=assets.actor, critic_path=assets.critic, logs=run.logs) as crew:
         run.update_status(state=RunState.RUNNING, phase="started")
+        for trainer, seconds in zip(crew.trainers, crew.warm_up_s, strict=True):
+            if seconds:
+                told = ", ".join(f"{role} {taken:.1f} s" for role, taken in seconds.items())
+                log(f"{trainer.name}: kernels compiled and warm ({told})")
         if config.rollout.engine == "sglang":
             health = crew.engine_health
             log(
                 f"{crew.engine.name}: SGLang {health['sglang_version']}, {health['max_total_tokens']} tokens of cache"
             )
         campaign = Campaign(config=config, crew=crew, run=run, pool=pool, say=log, is_evaluated=is_evaluated)
-        await guarded(run_loop(campaign), crew.watchdog())
+        async with telling(run, crew.live_trials), feeding(run, config.sinks):
+            await guarded(run_loop(campaign, resumption), crew.watchdog())
 
 
 async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:
-    """Await `work` with a beating heart. The first SIGINT or SIGTERM cancels it; later ones do not disturb its
-    ending. The handlers are set before anything starts, and again and again, since Ray replaces them.
+    """Await `work` with a beating heart; what breaks that ends the work and is raised. The first SIGINT or SIGTERM
+    cancels it; later ones do not disturb its ending. The handlers are set before anything starts, and again and again,
+    since Ray replaces them.
     """
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -126,8 +169,15 @@ async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:
     task = asyncio.ensure_future(work)
     keepers = [asyncio.ensure_future(keep_handlers()), asyncio.ensure_future(keep_beating())]
     try:
+        await asyncio.wait({task, *keepers}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():  # a keeper never ends unless it breaks
+            task.cancel()
+            await asyncio.wait({task})
+            next(keeper for keeper in keepers if keeper.done()).result()
         await task
     finally:
+        if task.done() and not task.cancelled():
+            task.exception()  # a SystemExit has left the loop by itself; asyncio would report it as never retrieved
         for keeper in keepers:
             keeper.cancel()
         for number in signals:

@@ -9,29 +9,42 @@ import psutil
 
 from t1core.agent.choose import wording_of
 from t1core.agent.tokenizer import ChatTokenizer
+from t1core.campaign.planning import check_capacity
+from t1core.campaign.sinks import missing_packages
 from t1core.cluster.agent_limits import agent_limits
 from t1core.cluster.engines import sglang_python
 from t1core.config import CampaignConfig
 from t1core.controller.evaluate import SPLITS
+from t1core.sandbox.descriptors import raise_descriptors
 from t1core.sandbox.kinds import probe_kind
 from t1core.tasks.pool import Pool
 from t1core.train.checkpoint_directory import EXACT, damage, newest_whole
+from t1core.verifier.reward import counted_reward
 
 
 def check_machine(config: CampaignConfig) -> None:
-    """Raise ValueError naming every way in which this machine falls short of the configuration."""
+    """Raise ValueError naming every way in which this machine falls short of the configuration. The limit on open files
+    is raised where the boxes need it and it may be.
+    """
     cluster = config.cluster
+    hosts_here = 1 if cluster.address else cluster.num_hosts
+    too_few = raise_descriptors(config.rollout.max_live_trials * hosts_here)  # before what counts them
     found = probe_kind(config.sandbox.kind)
     problems = [f"{problem.what}; fix: {problem.fix}" for problem in found.problems]
-    if (
+    if too_few:
+        problems.append(too_few)
+    elif (
         not found.problems
         and found.num_boxes is not None
-        and found.num_boxes < config.rollout.max_live_trials
+        and found.num_boxes < config.rollout.max_live_trials * hosts_here
     ):
         problems.append(
             f"{found.num_boxes} boxes are all that {found.limited_by} allows here and "
-            f"rollout.max_live_trials={config.rollout.max_live_trials} are asked for: lower it, or raise the limit"
+            f"rollout.max_live_trials={config.rollout.max_live_trials} are asked for"
+            + (f" on each of cluster.num_hosts={hosts_here}" if hosts_here > 1 else "")
+            + ": lower it, or raise the limit"
         )
+    problems += missing_packages(config.sinks)
     free_mb = psutil.virtual_memory().available / 2**20
     if free_mb < cluster.min_free_memory_mb:
         problems.append(
@@ -81,12 +94,15 @@ def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None]
     """Raise ValueError when the pool cannot carry the campaign. A held-out split that it lacks is said: it is not
     evaluated.
     """
+    check_capacity(config)
     train = pool.split("train")
     if config.reward.kind == "dense" and all(entry.num_tests < 2 for entry in train):
         raise ValueError(
             f"reward.kind='dense' on pool {pool.directory}, whose tasks have one test each: there is nothing to count; "
             "use reward.kind='binary' or a pool with several tests a task"
         )
+    if ":" in config.reward.kind:
+        counted_reward(config.reward.kind, passed=1, total=2, scale=config.reward.scale)
     if config.train.load:
         check_load(Path(config.train.load))
     if config.train.offload and not config.cluster.address:

@@ -15,8 +15,10 @@ from typing import Any
 import ray
 
 from t1core.cluster.part import Progress
-from t1core.records import Batch, Generation
+from t1core.records import Batch, Generation, TrialInFlight
 from t1core.rollout.trial import TrialResult, TrialSpec, host_cpu_s
+
+_WARM_UP_TOKENS = 4096
 
 
 def _tie_to_parent() -> None:
@@ -114,12 +116,19 @@ class HostActor(_Process):
         self._runner = self._sandbox = self._grader = None
 
     async def setup(self, *, settings: dict[str, Any], engine: Any) -> None:
-        from t1core.cluster.hosting import make_runner
+        from t1core.cluster.hosting import RemoteEngine, make_runner
+        from t1core.config import CampaignConfig
 
-        self._runner, self._sandbox, self._grader = await make_runner(settings, engine)
+        config = CampaignConfig.model_validate(settings["config"])
+        remote = RemoteEngine(engine, control_deadline_s=config.cluster.control_deadline_s)
+        self._runner, self._sandbox, self._grader = await make_runner(settings, remote)
 
     async def ping(self) -> int:
         return len(asyncio.all_tasks())
+
+    async def live(self) -> list[TrialInFlight]:
+        """The trials in flight; none before the setup is over."""
+        return self._runner.live() if self._runner is not None else []
 
     async def run_trial(self, spec: TrialSpec) -> TrialResult:
         return await self._runner.run(spec)
@@ -183,7 +192,8 @@ class TrainerActor(_Process):
 
     def setup(
         self, config: dict[str, Any], *, actor_path: str, critic_path: str | None, master: tuple[str, int]
-    ) -> None:
+    ) -> dict[str, float]:
+        """Build the rank's networks and, on a GPU, have their kernels compiled: the seconds that took, by role."""
         os.environ |= {
             "MASTER_ADDR": master[0],
             "MASTER_PORT": str(master[1]),
@@ -203,6 +213,10 @@ class TrainerActor(_Process):
             self._held_port.close()
         for learner in self._trainer.learners.values():
             learner.model.register_forward_hook(self._advance)
+        if self._trainer.device.type == "cpu":
+            return {}
+        with self._working("warm_up"):
+            return self._trainer.warm_up(num_tokens=min(_WARM_UP_TOKENS, settings.max_tokens_per_gpu))
 
     def train_batch(self, batch: Batch, **options: Any) -> Any:
         with self._working("train_batch"):

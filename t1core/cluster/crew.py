@@ -8,8 +8,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from t1core.cluster.actors import EngineActor, HostActor, TrainerActor
 from t1core.cluster.deadlines import Deadlines
+from t1core.cluster.hosts import HostSlots, TrialHosts
 from t1core.cluster.part import Part, Watchdog
 from t1core.cluster.session import placement, ray_session
 from t1core.config import CampaignConfig
 from t1core.model.shape import ModelShape
-from t1core.records import Batch, Boundary, Generation
+from t1core.records import Batch, Boundary, Generation, TrialInFlight
+from t1core.rollout.engine import PauseMode
 from t1core.rollout.route_probe import SESSION, probe_routes
 from t1core.rollout.trial import TrialResult, TrialSpec
 from t1core.sandbox.state import clear_abandoned
@@ -35,11 +38,13 @@ _START_S = 300.0
 
 @dataclass(frozen=True)
 class Publication:
-    """What one publication took, in seconds."""
+    """What one publication took, in seconds, and the checksum of what the engine now holds."""
 
     quiesce_s: float
     transfer_s: float
     verify_s: float
+    resume_s: float = 0.0
+    checksum: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,18 +59,25 @@ class CpuSeconds:
 class Crew:
     """Running parts. Use `start_crew`."""
 
-    def __init__(self, config: CampaignConfig, trainers: list[Part], engine: Part, host: Part) -> None:
+    def __init__(
+        self, config: CampaignConfig, trainers: list[Part], engine: Part, hosts: Sequence[Part]
+    ) -> None:
         self._config = config
         self._deadlines = Deadlines.of(config)
         self._deadline_s = self._deadlines.control_s
         self.trainers = trainers
         self.engine = engine
-        self.host = host
+        self.hosts = list(hosts)
+        self._placing = TrialHosts(
+            [HostSlots(host.name, partial(self._run, host), partial(self._cut, host)) for host in hosts],
+            cap=config.rollout.max_live_trials,
+        )
         self.engine_health: dict[str, Any] = {}
+        self.warm_up_s: list[dict[str, float]] = []
 
     @property
     def parts(self) -> list[Part]:
-        return [*self.trainers, self.engine, self.host]
+        return [*self.trainers, self.engine, *self.hosts]
 
     def watchdog(self) -> Watchdog:
         cluster = self._config.cluster
@@ -78,13 +90,34 @@ class Crew:
         )
 
     async def launch(self, spec: TrialSpec) -> TrialResult:
-        """Run one trial on the host, which ends it in time; a host that does not is silent."""
-        return await self.host.call("run_trial", spec, deadline_s=self._deadlines.launch_s)
+        """Run one trial on the host with the most room, once there is any. A host that does not end it in time is
+        silent."""
+        return await self._placing.launch(spec)
 
     async def cut(self, trial_ids: list[str]) -> None:
-        await self.host.call("cut", trial_ids, deadline_s=self._deadline_s)
+        await self._placing.cut(trial_ids)
 
-    async def train(self, batch: Batch, *, update_actor: bool, expected_version_lag: int) -> TrainResult:
+    async def live_trials(self) -> list[TrialInFlight]:
+        """Where each trial in flight is, on any host."""
+        answers = await asyncio.gather(
+            *(host.call("live", deadline_s=self._deadline_s) for host in self.hosts)
+        )
+        return [trial for answer in answers for trial in answer]
+
+    async def _run(self, host: Part, spec: TrialSpec) -> TrialResult:
+        return await host.call("run_trial", spec, deadline_s=self._deadlines.launch_s)
+
+    async def _cut(self, host: Part, trial_ids: list[str]) -> None:
+        await host.call("cut", trial_ids, deadline_s=self._deadline_s)
+
+    async def train(
+        self,
+        batch: Batch,
+        *,
+        update_actor: bool,
+        expected_version_lag: int,
+        max_version_lag: int | None = None,
+    ) -> TrainResult:
         """One training step on every rank; rank 0 answers for all."""
         reference = ray.put(batch)
         results = await asyncio.gather(
@@ -94,6 +127,7 @@ class Crew:
                     reference,
                     update_actor=update_actor,
                     expected_version_lag=expected_version_lag,
+                    max_version_lag=max_version_lag,
                     deadline_s=None,
                 )
                 for trainer in self.trainers
@@ -101,29 +135,47 @@ class Crew:
         )
         return results[0]
 
-    async def publish(self, version: int) -> Publication:
+    async def publish(self, version: int, *, mode: PauseMode = "abort") -> Publication:
         """Bring the actor's weights to the engine as `version` and keep them as the behaviour snapshot.
 
-        Raises RuntimeError when the engine's checksum differs from the trainer's.
+        `mode` is what becomes of requests under way: ended, or frozen in place and gone on with. A transfer after which
+        the engine's checksum differs from the trainer's is tried once more; RuntimeError when it still does.
         """
         began = time.monotonic()
-        await self.engine.call("pause_generation", "abort", deadline_s=self._deadline_s)
+        await self.engine.call("pause_generation", mode, deadline_s=self._deadline_s)
         quiesced = time.monotonic()
         dtype = self._config.rollout.engine_dtype
         exports = await asyncio.gather(
             *(t.call("export_actor", dtype, deadline_s=None) for t in self.trainers)
         )
-        tensors, expected = exports[0]
-        stored = await self.engine.call("update_weights", version, ray.put(tensors), deadline_s=None)
+        stored = await self._transfer(version, *exports[0])
         transferred = time.monotonic()
-        if stored != expected:
-            raise RuntimeError(
+        await asyncio.gather(*(t.call("rotate", version, deadline_s=self._deadline_s) for t in self.trainers))
+        verified = time.monotonic()
+        await self.engine.call("continue_generation", deadline_s=self._deadline_s)
+        return Publication(
+            quiesce_s=quiesced - began,
+            transfer_s=transferred - quiesced,
+            verify_s=verified - transferred,
+            resume_s=time.monotonic() - verified,
+            checksum=stored,
+        )
+
+    async def _transfer(self, version: int, tensors: dict[str, Any], expected: str) -> str:
+        """Have the engine take the weights; the checksum of what it holds, which is `expected`."""
+        reference = ray.put(tensors)
+        for is_last in (False, True):
+            stored = await self.engine.call("update_weights", version, reference, deadline_s=None)
+            if stored == expected:
+                return stored
+            told = (
                 f"publication of weight version {version}: {self.engine.name} holds checksum {stored}, the trainer "
                 f"exported {expected}; the engine's weights are not the trainer's"
             )
-        await asyncio.gather(*(t.call("rotate", version, deadline_s=self._deadline_s) for t in self.trainers))
-        await self.engine.call("continue_generation", deadline_s=self._deadline_s)
-        return Publication(quiesced - began, transferred - quiesced, time.monotonic() - transferred)
+            if is_last:
+                raise RuntimeError(told)
+            _log.warning("%s; trying once more", told)
+        raise AssertionError("unreachable")
 
     async def save_weights(self, directory: Path, role: str) -> None:
         """Write one role's weights as Hugging Face files."""
@@ -145,24 +197,26 @@ class Crew:
         return versions[0]
 
     async def cpu_s(self) -> CpuSeconds:
-        generate, (own, children), *train = await asyncio.gather(
+        generate, *others = await asyncio.gather(
             *(
                 part.call("cpu_s", deadline_s=self._deadline_s)
-                for part in (self.engine, self.host, *self.trainers)
+                for part in (self.engine, *self.hosts, *self.trainers)
             )
         )
-        return CpuSeconds(generate=generate, box=own + children, train=sum(train))
+        hosts, train = others[: len(self.hosts)], others[len(self.hosts) :]
+        return CpuSeconds(generate=generate, box=sum(map(sum, hosts)), train=sum(train))
 
     async def memory_mb(self) -> dict[str, float]:
         """Resident memory by kind of part, MiB."""
         sizes = await asyncio.gather(
             *(part.call("memory_mb", deadline_s=self._deadline_s) for part in self.parts)
         )
-        return {"trainer": sum(sizes[:-2]), "engine": sizes[-2], "host": sizes[-1]}
+        n = len(self.trainers)
+        return {"trainer": sum(sizes[:n]), "engine": sizes[n], "host": sum(sizes[n + 1 :])}
 
     async def close(self) -> None:
         """Close boxes, then the engine. What that raises is logged: it must not hide why the campaign ends."""
-        for part in (self.host, self.engine):
+        for part in (*self.hosts, self.engine):
             try:
                 await part.call("close", deadline_s=min(_CLOSE_S, self._deadline_s))
             except Exception as error:
@@ -196,10 +250,14 @@ async def start_crew(
             placement(
                 num_train_ranks=train.num_ranks,
                 num_engines=1,
+                num_hosts=cluster.num_hosts,
                 cpus=cluster.num_cpus,
                 timeout_s=cluster.control_deadline_s,
             )
         )
+
+        # The first host lives beside the engine, each other one on a node of its own where the cluster has several.
+        host_bundles = [train.num_ranks, *range(train.num_ranks + 1, train.num_ranks + cluster.num_hosts)]
 
         def place(actor_class: Any, bundle: int, **arguments: Any) -> ray.actor.ActorHandle:
             strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
@@ -209,16 +267,12 @@ async def start_crew(
             Part(f"trainer rank {rank}", place(TrainerActor, rank, rank=rank, world_size=train.num_ranks))
             for rank in range(train.num_ranks)
         ]
-        engine = Part(
-            "engine 0",
-            place(
-                EngineActor,
-                train.num_ranks,
-            ),
-            boundary=Boundary.ENGINE,
-        )
-        host = Part("trial host 0", place(HostActor, train.num_ranks), boundary=Boundary.SANDBOX)
-        crew = Crew(config, trainers, engine, host)
+        engine = Part("engine 0", place(EngineActor, train.num_ranks), boundary=Boundary.ENGINE)
+        hosts = [
+            Part(f"trial host {n}", place(HostActor, bundle), boundary=Boundary.SANDBOX)
+            for n, bundle in enumerate(host_bundles)
+        ]
+        crew = Crew(config, trainers, engine, hosts)
         try:
             await _set_up(
                 crew, config, shape=shape, actor_path=actor_path, critic_path=critic_path, logs=logs
@@ -257,7 +311,7 @@ async def _set_up(
         "num_experts": shape.num_experts,
         "engine_name": crew.engine.name,
     }
-    crew.engine_health, *_ = await asyncio.gather(
+    crew.engine_health, _, *crew.warm_up_s = await asyncio.gather(
         crew.engine.call(
             "setup",
             tree,
@@ -266,7 +320,10 @@ async def _set_up(
             log_file=str((logs / "engine_0.log").absolute()),
             deadline_s=_START_S + config.rollout.sglang.start_deadline_s,
         ),
-        crew.host.call("setup", settings=host_settings, engine=crew.engine.actor, deadline_s=_START_S),
+        *(
+            host.call("setup", settings=host_settings, engine=crew.engine.actor, deadline_s=_START_S)
+            for host in crew.hosts
+        ),
         *(trainer.call("setup", tree, **paths, master=master, deadline_s=None) for trainer in crew.trainers),
     )
     if config.train.use_rollout_routing_replay:

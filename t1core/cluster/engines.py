@@ -25,8 +25,9 @@ async def start_engine(config: CampaignConfig, *, model: Path, name: str, log_fi
             model,
             dtype=rollout.engine_dtype,
             weight_version=0,
-            max_running=rollout.max_live_trials,
-            max_context=config.agent.context_tokens,
+            max_running=rollout.max_live_trials * config.cluster.num_hosts,
+            max_context=config.longest_context_tokens,
+            batch_invariant=rollout.deterministic,
         )
     from t1core.rollout.sglang import SGLangEngine
 
@@ -43,8 +44,8 @@ async def start_engine(config: CampaignConfig, *, model: Path, name: str, log_fi
         log_file=log_file,
         device=chosen_device(chosen.device),
         dtype=rollout.engine_dtype,
-        max_running=rollout.max_live_trials,
-        max_context=config.agent.context_tokens,
+        max_running=rollout.max_live_trials * config.cluster.num_hosts,
+        max_context=config.longest_context_tokens,
         max_total_tokens=cache_tokens(config),
         gpu=chosen.gpu,
         gpu_memory_frac=chosen.gpu_memory_frac,
@@ -75,5 +76,5 @@ def cache_tokens(config: CampaignConfig) -> int:
     """Tokens of the SGLang server's cache: a live trial's context, and as much for the prefixes it comes back to."""
     return (
         config.rollout.sglang.max_total_tokens
-        or 2 * config.rollout.max_live_trials * config.agent.context_tokens
+        or 2 * config.rollout.max_live_trials * config.cluster.num_hosts * config.longest_context_tokens
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from t1core.agent.choose import protocol_of, wording_of
+from t1core.agent.context import AgentLimits
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.cluster.agent_limits import agent_limits
 from t1core.cluster.deadlines import Deadlines
-from t1core.config import CampaignConfig
+from t1core.config import AgentSettings, CampaignConfig
 from t1core.records import Generation
-from t1core.rollout.engine import EngineDead
+from t1core.rollout.engine import Engine, EngineDead
 from t1core.rollout.pacing import Pacer
 from t1core.rollout.trial import BoxLimits, RewardRule, TrialRunner
 from t1core.sandbox.kinds import open_kind
@@ -77,6 +79,7 @@ def make_boxes(config: CampaignConfig) -> tuple[Sandbox, Grader]:
     sandbox = open_kind(
         config.sandbox.kind,
         image=image,
+        is_overlay=config.sandbox.image_root == "overlay",
         environment=config.sandbox.harbor_environment,
         options=config.sandbox.harbor_options,
     )
@@ -84,9 +87,10 @@ def make_boxes(config: CampaignConfig) -> tuple[Sandbox, Grader]:
 
 
 async def make_runner(
-    settings: dict[str, Any], engine: ray.actor.ActorHandle
-) -> tuple[TrialRunner, Any, Grader]:
-    """Build a host from a resolved configuration, the model's directory and number of experts, the engine's name."""
+    settings: dict[str, Any], engine: "RemoteEngine | Engine"
+) -> tuple[TrialRunner, Sandbox, Grader]:
+    """Build a host from a resolved configuration, the model's directory and number of experts, the engine's name.
+    `engine` is one in this process, or the way to another's."""
     config = CampaignConfig.model_validate(settings["config"])
     deadlines = Deadlines.of(config)
     agent = config.agent
@@ -98,17 +102,22 @@ async def make_runner(
     except BaseException:
         await sandbox.close()
         raise
-    remote = RemoteEngine(engine, control_deadline_s=deadlines.control_s)
+
+    def limits(agent: AgentSettings) -> AgentLimits:
+        counted = agent_limits(agent, tokenizer=tokenizer, wording=wording)
+        return replace(counted, waits_until_idle=config.rollout.deterministic)
+
     runner = TrialRunner(
         sandbox=sandbox,
         grader=grader,
-        generate=remote.generate,
-        abort_request=remote.abort_request,
-        release_session=remote.release_session,
+        generate=engine.generate,
+        abort_request=engine.abort_request,
+        release_session=engine.release_session,
         tokenizer=tokenizer,
         protocol=protocol_of(agent.prompt, protocol=agent.protocol),
         wording=wording,
-        limits=agent_limits(agent, tokenizer=tokenizer, wording=wording),
+        limits=limits(agent),
+        evaluation_limits=limits(config.evaluation.agent(agent)),
         verifier_timeout_s=config.rollout.verifier_timeout_s,
         box_limits=BoxLimits(
             memory_mb=config.sandbox.memory_mb,
@@ -116,7 +125,7 @@ async def make_runner(
             max_processes=config.sandbox.max_processes,
         ),
         reward=RewardRule(config.reward.kind, config.reward.scale, config.reward.subtract_nop),
-        pacer=Pacer(config.sandbox.create_rate_per_s),
+        pacer=Pacer(config.sandbox.create_rate_per_s / config.cluster.num_hosts),
         num_experts=settings["num_experts"],
         engine_name=settings["engine_name"],
         deadline_s=deadlines.trial_s,

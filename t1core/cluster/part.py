@@ -9,6 +9,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError, RayTaskError, WorkerCrashedError
 
+from t1core.cluster.out_of_memory import OutOfMemory
 from t1core.records import Boundary
 
 _log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Part:
         self.name = name
         self.actor = actor
         self.boundary = boundary
+        self._out_of_memory = OutOfMemory()
 
     async def call(self, method: str, *args: Any, deadline_s: float | None, **kwargs: Any) -> Any:
         """Call and await. `deadline_s` None is for bulk work, whose liveness the watchdog looks after.
@@ -69,7 +71,7 @@ class Part:
             raise cause from error
         except (ActorDiedError, RayActorError, WorkerCrashedError) as error:
             raise PartDied(
-                f"{self.name} died during {method}: {_gist(error)}", boundary=self.boundary
+                f"{self.name} died during {method}: {self._why(error)}", boundary=self.boundary
             ) from None
         except TimeoutError:
             if not limit.expired():
@@ -85,7 +87,10 @@ class Part:
         except GetTimeoutError:
             raise PartSilent(f"{self.name} did not answer pid within 60 s", boundary=self.boundary) from None
         except RayActorError as error:
-            raise PartDied(f"{self.name} died: {_gist(error)}", boundary=self.boundary) from None
+            raise PartDied(f"{self.name} died: {self._why(error)}", boundary=self.boundary) from None
+
+    def _why(self, error: Exception) -> str:
+        return "; ".join(filter(None, [self._out_of_memory.told(), _gist(error)]))
 
     def kill(self) -> None:
         """End the process at once."""

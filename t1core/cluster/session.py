@@ -77,16 +77,17 @@ def _end_all(processes: set[psutil.Process]) -> None:
 
 @contextlib.contextmanager
 def placement(
-    *, num_train_ranks: int, num_engines: int, cpus: int, timeout_s: float
+    *, num_train_ranks: int, num_engines: int, cpus: int, timeout_s: float, num_hosts: int = 1
 ) -> Iterator[PlacementGroup]:
-    """Disjoint bundles: one a trainer rank, then one an engine. Trial hosts live beside the engines.
+    """Disjoint bundles: one a trainer rank, then one an engine. The first trial host lives beside the engines; each
+    further one has a bundle, and bundles are spread over the nodes then.
 
     Raises RuntimeError when the cluster does not hold them, naming what was asked and what there is.
     """
-    train_cpus = cpus / (num_train_ranks + num_engines)
-    share = min(1.0, train_cpus)
-    bundles = [{"CPU": share}] * (num_train_ranks + num_engines)
-    group = placement_group(bundles, strategy="PACK")
+    num_bundles = num_train_ranks + num_engines + num_hosts - 1
+    share = min(1.0, cpus / num_bundles)
+    bundles = [{"CPU": share}] * num_bundles
+    group = placement_group(bundles, strategy="PACK" if num_hosts == 1 else "SPREAD")
     try:
         if not group.wait(timeout_seconds=timeout_s):
             raise RuntimeError(

@@ -24,6 +24,7 @@ def train_settings(
             pp=train.pipeline_parallel,
             cp=train.context_parallel,
             ep=train.expert_parallel,
+            gdn_cp=train.gdn_cp,
         ),
         precision=train.precision,
         actor=_adam(train.actor),
@@ -57,6 +58,7 @@ def train_settings(
         group_timeout_s=train.group_timeout_s,
         parallel_group_timeout_s=train.parallel_group_timeout_s,
         seed=config.seed,
+        max_version_lag=config.rollout.max_staleness,
     )
 
 

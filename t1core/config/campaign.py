@@ -5,6 +5,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from t1core.config.capacity import CapacitySettings
+from t1core.config.evaluation import EvaluationSettings
 from t1core.config.model import ModelSettings, WarmStartSettings
 from t1core.config.rollout import (
     AgentSettings,
@@ -14,17 +16,9 @@ from t1core.config.rollout import (
     TaskSettings,
     VerifierSettings,
 )
+from t1core.config.schedule import ScheduleSettings
 from t1core.config.section import Settings
 from t1core.config.train import TrainSettings
-
-
-class EvaluationSettings(Settings):
-    every: int = Field(0, ge=0)
-    """Evaluate every so many steps; 0: only before the first step and after the last."""
-    tasks_per_split: int = Field(48, ge=1)
-    """Held-out tasks evaluated of each split (`heldout`, `heldout_family`)."""
-    temperature: float = Field(1.0, ge=0)
-    """Sampling temperature of evaluation."""
 
 
 class ClusterSettings(Settings):
@@ -32,6 +26,9 @@ class ClusterSettings(Settings):
     """Ray address to join. Empty: a private local instance."""
     num_cpus: int = Field(2, ge=1)
     """CPUs a private instance offers."""
+    num_hosts: int = Field(1, ge=1)
+    """Trial hosts, spread over the cluster's nodes; rollout.max_live_trials is the cap of each, and each opens its
+    share of sandbox.create_rate_per_s."""
     object_store_mb: int = Field(256, ge=80)
     """Object store of a private instance."""
     control_deadline_s: float = Field(120.0, gt=0)
@@ -59,6 +56,9 @@ class CampaignConfig(Settings):
     """Where run directories are made."""
     checkpoint_every: int = Field(0, ge=0)
     """Write a checkpoint every so many steps; 0: only the final weights."""
+    sinks: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Other programs that get every metric as it is recorded: TensorBoard's event files in the run's directory, or
+    W&B. Each is an extra of that name. The run's own files are complete without them."""
     pack_routes: bool = False
     """Store the routes of a run in 53 bits a layer instead of 64. For models with 8 experts a token; reading them then
     takes time (about 1 GB/s) and memory, where plain ones are mapped."""
@@ -75,17 +75,20 @@ class CampaignConfig(Settings):
     verifier: VerifierSettings = VerifierSettings()
     reward: RewardSettings = RewardSettings()
     rollout: RolloutSettings = RolloutSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
     train: TrainSettings = TrainSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     cluster: ClusterSettings = ClusterSettings()
+    capacity: CapacitySettings = CapacitySettings()
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        agent = self.agent
-        room = agent.context_tokens - agent.max_new_tokens - agent.context_margin_tokens
-        if room < 64:
+        for where, agent in (("agent", self.agent), ("evaluation", self.evaluation.agent(self.agent))):
+            room = agent.context_tokens - agent.max_new_tokens - agent.context_margin_tokens
+            if room >= 64:
+                continue
             raise ValueError(
-                f"agent.context_tokens={agent.context_tokens} leaves {room} tokens for the prompt after "
+                f"{where}.context_tokens={agent.context_tokens} leaves {room} tokens for the prompt after "
                 f"max_new_tokens={agent.max_new_tokens} and context_margin_tokens={agent.context_margin_tokens}; "
                 "raise context_tokens or lower max_new_tokens"
             )
@@ -100,6 +103,11 @@ class CampaignConfig(Settings):
             raise ValueError(
                 f"train.num_critic_only_steps={self.train.num_critic_only_steps} leaves no actor step in "
                 f"num_steps={self.num_steps}; lower the first or raise the second"
+            )
+        if self.rollout.deterministic and self.schedule.longest_first:
+            raise ValueError(
+                "schedule.longest_first=true with rollout.deterministic=true: predicted durations come from the clock; "
+                "turn one of them off"
             )
         if not self.checkpoint_every and (self.checkpoint_keep or self.checkpoint_content != "exact"):
             raise ValueError(
@@ -130,6 +138,11 @@ class CampaignConfig(Settings):
             )
         return self
 
+    @property
+    def longest_context_tokens(self) -> int:
+        """The longest window that an engine must hold, in training or evaluation."""
+        return max(self.agent.context_tokens, self.evaluation.context_tokens)
+
     def _check_agent(self) -> None:
         agent = self.agent
         if agent.summarize_above_tokens and not agent.summary_tokens:
@@ -156,7 +169,7 @@ class CampaignConfig(Settings):
                 rollout.max_live_trials / sandbox.create_rate_per_s
             ),
             "opening (cluster.control_deadline_s)": self.cluster.control_deadline_s,
-            "agent.agent_timeout_s": self.agent.agent_timeout_s,
+            "agent.agent_timeout_s": max(self.agent.agent_timeout_s, self.evaluation.agent_timeout_s),
             "rollout.verifier_timeout_s": rollout.verifier_timeout_s,
         }
         needed_s = sum(parts.values())

@@ -12,11 +12,21 @@ from pydantic import BaseModel, ValidationError
 from t1core.config.campaign import CampaignConfig
 
 PRESETS = Path(__file__).parent / "presets"
+PROTOCOLS = Path(__file__).parent / "protocols"
 
 
 def list_presets() -> tuple[str, ...]:
     """Names of the presets that ship with the package."""
     return tuple(sorted(path.stem for path in PRESETS.glob("*.toml")))
+
+
+def protocol_path(protocol: str) -> Path:
+    """Path of an evaluation's protocol by name, or of a TOML file given by path. ValueError when there is neither."""
+    path = Path(protocol) if protocol.endswith(".toml") else PROTOCOLS / f"{protocol}.toml"
+    if not path.is_file():
+        names = ", ".join(sorted(known.stem for known in PROTOCOLS.glob("*.toml")))
+        raise ValueError(f"protocol={protocol!r} is not one of {names}, nor the path of a TOML file")
+    return path
 
 
 def preset_path(preset: str) -> Path:

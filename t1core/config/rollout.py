@@ -68,6 +68,9 @@ class SandboxSettings(Settings):
     image_dir: str = ""
     """Root directory of an unpacked image: graders and bubblewrap boxes see its /usr in place of the host's. Empty: the
     host's."""
+    image_root: Literal["read_only", "overlay"] = "read_only"
+    """Of the image in `image_dir`, for bubblewrap: its /usr as it is, or all of it as a root that can be written (host
+    root, kernel 5.19)."""
     create_rate_per_s: float = Field(40.0, gt=0)
     """Boxes opened a second at most, training and evaluation together. T1: 6."""
 
@@ -77,6 +80,11 @@ class SandboxSettings(Settings):
             raise ValueError(
                 "sandbox.kind='harbor' needs sandbox.harbor_environment: a kind of Harbor's (daytona, modal, e2b), or "
                 "module:Class"
+            )
+        if self.image_root == "overlay" and (self.kind != "bubblewrap" or not self.image_dir):
+            raise ValueError(
+                "sandbox.image_root='overlay' has no effect without sandbox.kind='bubblewrap' and sandbox.image_dir: "
+                "set both, or leave it out"
             )
         if self.kind != "harbor" and (self.harbor_environment or self.harbor_options):
             raise ValueError(
@@ -106,8 +114,9 @@ _READERS_OF_SHAPING = {
 
 
 class RewardSettings(Settings):
-    kind: Literal["dense", "binary", "ratio"] = "dense"
-    """dense: tests passed over `scale`. binary: all passed. ratio: T1's ratio variant."""
+    kind: str = Field("dense", pattern=r"^(dense|binary|ratio|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")
+    """dense: tests passed over `scale`. binary: all passed. ratio: T1's ratio variant. module:function: a rule of your
+    own, called with passed, total and scale."""
     scale: float = Field(20.0, gt=0)
     """S of r = P / S."""
     subtract_nop: bool = False
@@ -170,8 +179,20 @@ class RolloutSettings(Settings):
     whole or not at all; both batch sizes above count trials and are multiples of it."""
     min_accepted_frac: float = Field(0.5, gt=0, le=1)
     """A step with fewer usable trials than this share of the batch stops the campaign."""
-    tail: Literal["cut", "wait"] = "cut"
-    """What happens to launched trials beyond the batch: cancelled (T1), or awaited and dropped from the batch."""
+    tail: Literal["cut", "continue", "wait"] = "cut"
+    """What happens to launched trials beyond the batch: cancelled (T1); alive in their boxes into the next step, which
+    launches that many fewer; or awaited and dropped from the batch."""
+    mode: Literal["one_step", "async"] = "one_step"
+    """one_step: a batch is collected while the one before it is trained on, and both end at a barrier. async: batches
+    are collected one after another without a barrier, as far ahead as max_staleness allows; needs tail=continue."""
+    max_staleness: int = Field(1, ge=1)
+    """Versions that the sampler of a trained token may be behind. 1: one step ahead, and no trial spans an update. More
+    is for tail=continue, and keeps as many snapshots of the actor beside the newest: a trial that would be trained
+    later than that is cut."""
+    deterministic: bool = False
+    """Two runs of one configuration on one CPU are equal to the bit, and a resumed one to one that ran through: trials
+    are accepted in launch order, the engine forwards each request by itself, and a turn ends when the terminal is idle
+    (agent.max_wait_s at most), whatever time the model asked for. Several times slower; needs tail=wait."""
     max_live_trials: int = Field(44, ge=1)
     """Trials alive at once on a host."""
     temperature: float = 1.0
@@ -196,6 +217,37 @@ class RolloutSettings(Settings):
                     f"{name}={getattr(self, name)} is no multiple of samples_per_task={self.samples_per_task}, and "
                     "groups are kept whole: change one of the two"
                 )
+        if self.mode == "async" and self.tail != "continue":
+            raise ValueError(
+                f"mode='async' with tail={self.tail!r}: without a barrier there is no tail to deal with, every trial "
+                "lives on; set tail='continue'"
+            )
+        if self.deterministic and self.engine != "embedded":
+            raise ValueError(
+                f"deterministic=true with engine={self.engine!r}: only the embedded engine answers with the same bits "
+                "whatever runs beside a request; set engine='embedded'"
+            )
+        if self.deterministic and self.tail != "wait":
+            raise ValueError(
+                f"deterministic=true with tail={self.tail!r}: which trials are still running when the batch is full "
+                "depends on time; set tail='wait'"
+            )
+        if self.tail == "continue":
+            if self.max_staleness < 2:
+                raise ValueError(
+                    f"tail='continue' with max_staleness={self.max_staleness}: what a trial sampled before it was "
+                    "continued is two versions old when it is trained; set max_staleness to 2 or more, or tail='cut'"
+                )
+            if self.samples_per_task > 1:
+                raise ValueError(
+                    f"tail='continue' with samples_per_task={self.samples_per_task}: groups are kept whole within a "
+                    "step; use tail='cut' or 'wait', or one sample a task"
+                )
+        elif self.max_staleness > 1:
+            raise ValueError(
+                f"max_staleness={self.max_staleness} has no effect with tail={self.tail!r}, where no trial spans an "
+                "update: leave it at 1, or use tail='continue'"
+            )
         if self.engine != "sglang" and self.sglang != SGLangSettings():
             raise ValueError(
                 f"sglang={self.sglang.model_dump(exclude_defaults=True)} has no effect with engine={self.engine!r}: "

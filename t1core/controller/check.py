@@ -18,8 +18,17 @@ def expected_staleness(step: int, *, num_critic_only_steps: int) -> int:
     return 1 if step > num_critic_only_steps else 0
 
 
-def check_batch(batch: Batch, accepted: Sequence[TrialResult], *, version: int) -> None:
-    """Sampled tokens are the trained tokens, one routing row a forwarded token, all sampled by `version`."""
+def sampled_versions(version: int, *, trained_at: int, max_staleness: int) -> range:
+    """The versions that may have sampled a batch that was whole while the engine held `version`, and that is trained at
+    `trained_at`. In one-step mode (`max_staleness` 1) `version` alone, so no request spans two; else none
+    more than `max_staleness` before `trained_at`."""
+    oldest = version if max_staleness == 1 else max(0, trained_at - max_staleness)
+    return range(oldest, version + 1)
+
+
+def check_batch(batch: Batch, accepted: Sequence[TrialResult], *, versions: range) -> None:
+    """Sampled tokens are the trained tokens, one routing row a forwarded token, all sampled within `versions` and,
+    within a row, by no older version than the tokens before."""
     sampled = np.concatenate(
         [call.completion_token_ids for item in accepted for call in item.trajectory.calls]
     )
@@ -32,7 +41,15 @@ def check_batch(batch: Batch, accepted: Sequence[TrialResult], *, version: int) 
         f"step {batch.step}: {len(batch.routed_experts)} routing rows for {batch.num_tokens} tokens in "
         f"{len(batch)} rows"
     )
-    versions = np.unique(batch.weight_versions[batch.loss_mask.astype(bool)])
-    assert versions.tolist() == [version], (
-        f"step {batch.step}: tokens carry weight versions {versions.tolist()}, the engine held {version}"
+    mask = batch.loss_mask.astype(bool)
+    found = np.unique(batch.weight_versions[mask]).tolist()
+    assert set(found) <= set(versions), (
+        f"step {batch.step}: tokens carry weight versions {found}, the engine held {versions[-1]}"
+        + (f" and {versions[0]} is the oldest that may be trained" if len(versions) > 1 else "")
     )
+    for row in range(len(batch)):
+        here = slice(batch.cu_seqlens[row], batch.cu_seqlens[row + 1])
+        steps = np.diff(batch.weight_versions[here][mask[here]])
+        assert (steps >= 0).all(), (
+            f"step {batch.step}: trial {batch.rollout_ids[row]} was sampled by a newer version before an older one"
+        )

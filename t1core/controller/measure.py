@@ -38,17 +38,20 @@ class StepClock:
         finally:
             self._phases_s[name] = time.monotonic() - began
 
-    def metrics(self, cpu: CpuSeconds, rollout: StepRollout | None) -> dict[str, float]:
-        """time/*, cpu/* and the driver's memory of the iteration that ends now, in which `rollout` was collected."""
+    def metrics(self, cpu: CpuSeconds) -> dict[str, float]:
+        """time/*, cpu/* and the driver's memory of the iteration that ends now."""
         metrics = {f"time/{name}_s": seconds for name, seconds in self._phases_s.items()}
         metrics["time/step_s"] = time.monotonic() - self._started
         if self.publication is not None:
             published = self.publication
             metrics |= {
-                "time/publish_s": published.quiesce_s + published.transfer_s + published.verify_s,
+                "time/publish_s": (
+                    published.quiesce_s + published.transfer_s + published.verify_s + published.resume_s
+                ),
                 "time/quiesce_s": published.quiesce_s,
                 "time/transfer_s": published.transfer_s,
                 "time/verify_s": published.verify_s,
+                "time/resume_s": published.resume_s,
             }
         metrics |= {
             "cpu/generate_s": cpu.generate - self._cpu.generate,
@@ -57,8 +60,6 @@ class StepClock:
             "cpu/driver_s": time.process_time() - self._driver_cpu_s,
             "memory/driver_mb": psutil.Process().memory_info().rss / 2**20,
         }
-        if rollout is not None:
-            metrics["cpu/grade_s"] = sum(item.trajectory.cpu_s["grade"] for item in rollout.results())
         return metrics
 
 
@@ -78,6 +79,9 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
         "reward/solved_frac": np.mean([grade.solved for grade in grades]),
         "reward/passed_frac": np.mean([grade.passed / grade.total for grade in grades]),
         "rollout/launched": rollout.launched,
+        "rollout/carried": rollout.carried,
+        "rollout/continued": len(rollout.continued),
+        "rollout/stale": rollout.stale,
         "rollout/accepted": len(rollout.accepted),
         "rollout/surplus": len(rollout.surplus),
         "rollout/quarantined": len(rollout.quarantined),
@@ -107,7 +111,10 @@ def measure_rollout(rollout: StepRollout, batch: Batch) -> dict[str, float]:
     for outcome, items in rollout.by_outcome().items():
         for family, count in sorted(Counter(item.trajectory.family for item in items).items()):
             metrics[f"rollout/family/{family}/{outcome}"] = count
-    for family, launched in sorted(Counter(t.family for t in every).items()):
+    going_on = Counter(trial.spec.task.family for trial in rollout.continued)
+    for family, continued in sorted(going_on.items()):
+        metrics[f"rollout/family/{family}/continued"] = continued
+    for family, launched in sorted((Counter(t.family for t in every) + going_on).items()):
         kept = [t.reward for t in accepted if t.family == family]
         metrics[f"rollout/family/{family}/launched"] = launched
         metrics[f"rollout/family/{family}/accepted"] = len(kept)

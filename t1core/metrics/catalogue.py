@@ -1,6 +1,7 @@
 """The catalogue: every metric that a run may record, with its unit, reducer, meaning and healthy look."""
 
 from t1core.metrics.metric import Metric, Reducer
+from t1core.metrics.selection import SELECTION
 from t1core.records import Boundary, PrefixRelation, RewardSource, StopReason
 
 MEAN, SUM, MAX, SAME = Reducer.MEAN, Reducer.SUM, Reducer.MAX, Reducer.SAME
@@ -242,7 +243,7 @@ ROLLOUT = (
         "trials",
         SUM,
         "trials launched this step",
-        "accepted + surplus + cut + failed + quarantined + empty",
+        "accepted + surplus + cut + failed + quarantined + empty + continued - carried",
     ),
     Metric("rollout/accepted", "trials", SUM, "trials that make the training batch", "the batch size"),
     Metric(
@@ -323,7 +324,13 @@ ROLLOUT = (
         "0",
         choices=tuple(Boundary),
     ),
-    Metric("rollout/family/<family>/launched", "trials", SUM, "launched trials of one family", "as sampled"),
+    Metric(
+        "rollout/family/<family>/launched",
+        "trials",
+        SUM,
+        "trials of one family, launched or carried in",
+        "as sampled",
+    ),
     Metric(
         "rollout/family/<family>/accepted",
         "trials",
@@ -432,12 +439,14 @@ _PHASES = {
     "step": "one whole step",
     "rollout": "the rollout side of the step",
     "train": "the training side of the step",
+    "wait": "waiting for a batch to train on",
     "barrier": "everything between the two sides and the next step",
     "publish": "handing the new weights to every engine",
     "evaluate": "held-out evaluation",
     "quiesce": "waiting for generation to stop",
     "transfer": "moving weights or batches between processes",
-    "verify": "checking what was published",
+    "verify": "checking what was published, and keeping it as the behaviour snapshot",
+    "resume": "having generation go on after a publication",
     "pack": "cutting a batch into micro-batches and moving it to the device",
     "critic": "the critic's passes and updates",
     "behaviour_forward": "scoring a batch under the weights that sampled it",
@@ -491,6 +500,7 @@ CATALOGUE: tuple[Metric, ...] = (
     *TRAIN,
     *REWARD,
     *ROLLOUT,
+    *SELECTION,
     *AGENT,
     *FIDELITY,
     *TIME,

@@ -11,8 +11,9 @@ from t1core.records.call import (
 )
 from t1core.records.grade import Grade, RewardSource, TestResult, TestStatus
 from t1core.records.row import PrefixRelation, RowStatus, TrainingRow, TurnSpan
+from t1core.records.score import Score
 from t1core.records.task import Task, TaskEnvironment
-from t1core.records.trial import Boundary, Failure, StopReason, Trajectory, Turn
+from t1core.records.trial import Boundary, Failure, StopReason, Trajectory, TrialInFlight, Turn
 
 __all__ = [
     "CAPTURE_SCHEMA_VERSION",
@@ -27,6 +28,7 @@ __all__ = [
     "RewardSource",
     "RowStatus",
     "SamplingParams",
+    "Score",
     "StopReason",
     "Task",
     "TaskEnvironment",
@@ -34,6 +36,7 @@ __all__ = [
     "TestStatus",
     "TrainingRow",
     "Trajectory",
+    "TrialInFlight",
     "Turn",
     "TurnSpan",
     "routes_digest",

@@ -1,6 +1,7 @@
 """Pacing of box creation: an async token bucket for any rate, also below one a second."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 
@@ -8,7 +9,9 @@ from collections.abc import Callable
 class Pacer:
     """Lets through `rate_per_s` callers a second, in order of arrival, after a first burst of `burst`.
 
-    Each caller reserves the next free slot under no lock but the event loop's own, so use one pacer a loop.
+    A caller reserves the next free slot under a lock, which is held for a few instructions and never across an await,
+    and then waits for it on its own event loop. So one pacer serves several loops and threads: all that share it, in
+    training and in evaluation, keep the rate together. A caller that is cancelled as it waits leaves its slot unused.
     """
 
     def __init__(
@@ -20,12 +23,14 @@ class Pacer:
         self._burst_s = self._interval_s * max(burst - 1, 0)
         self._clock = clock
         self._next = float("-inf")
+        self._lock = threading.Lock()
 
     def reserve(self) -> float:
         """Take the next slot and return the seconds to wait for it."""
-        now = self._clock()
-        slot = max(self._next, now - self._burst_s)
-        self._next = slot + self._interval_s
+        with self._lock:
+            now = self._clock()
+            slot = max(self._next, now - self._burst_s)
+            self._next = slot + self._interval_s
         return max(0.0, slot - now)
 
     async def take(self) -> None:

@@ -42,6 +42,7 @@ from t1core.records import (
     Task,
     TrainingRow,
     Trajectory,
+    TrialInFlight,
 )
 from t1core.rollout.engine import EngineDead, EngineRefused
 from t1core.rollout.pacing import Pacer
@@ -75,7 +76,9 @@ class TrialOverdue(RuntimeError):
 @dataclass(frozen=True)
 class TrialSpec:
     """One trial to run. `sampling_seed` and the trial's id fix every random number the engine draws for it. Trials of a
-    step with one `group` are samples of one task; None: a trial on its own."""
+    step with one `group` are samples of one task; None: a trial on its own. `predicted_s`: how long it was expected to
+    take, None if nobody knew. An evaluation has limits of its own, and may sample from less than the whole
+    distribution."""
 
     trial_id: str
     task: Task
@@ -84,6 +87,10 @@ class TrialSpec:
     sampling_seed: int
     temperature: float = 1.0
     group: int | None = None
+    predicted_s: float | None = None
+    is_evaluation: bool = False
+    top_p: float = 1.0
+    top_k: int = -1
 
 
 @dataclass(frozen=True)
@@ -137,10 +144,11 @@ class TrialRunner:
         deadline_s: float,
         control_deadline_s: float,
         engine_name: str = "the engine",
+        evaluation_limits: AgentLimits | None = None,
     ) -> None:
-        """`limits.timeout_s` and `verifier_timeout_s` cap what a task asks for. `deadline_s` bounds a trial from its
-        arrival to its rows, `control_deadline_s` each part of its clean-up; `engine_name` is who is named when routes
-        are missing."""
+        """`limits` are those of training, and of evaluation unless that has its own; their `timeout_s`, and
+        `verifier_timeout_s`, cap what a task asks for. `deadline_s` bounds a trial from its arrival to its rows,
+        `control_deadline_s` each part of its clean-up; `engine_name` is who is named when routes are missing."""
         self._sandbox = sandbox
         self._grader = grader
         self._generate = generate
@@ -150,6 +158,7 @@ class TrialRunner:
         self._protocol = protocol
         self._wording = wording
         self._limits = limits
+        self._evaluation_limits = evaluation_limits or limits
         self._verifier_timeout_s = verifier_timeout_s
         self._box_limits = box_limits
         self._reward = reward
@@ -160,6 +169,11 @@ class TrialRunner:
         self._control_deadline_s = control_deadline_s
         self._live: dict[str, asyncio.Task[TrialResult]] = {}
         self._cut: set[str] = set()
+        self._trials: dict[str, _Trial] = {}
+
+    def live(self) -> list[TrialInFlight]:
+        """The trials in flight, the one that arrived first before the others."""
+        return [trial.live() for trial in self._trials.values()]
 
     async def run(self, spec: TrialSpec) -> TrialResult:
         """Run one trial to its end. Raises only `MissingRoutes`, and cancellation that was not a cut."""
@@ -167,6 +181,7 @@ class TrialRunner:
         if spec.trial_id in self._cut:  # cut while it was on its way here
             self._cut.discard(spec.trial_id)
             return trial.cut()
+        self._trials[spec.trial_id] = trial
         work = self._live[spec.trial_id] = asyncio.create_task(self._work(trial), name=spec.trial_id)
         limit = asyncio.timeout(self._deadline_s)
         try:
@@ -189,7 +204,9 @@ class TrialRunner:
             # From here on a cut finds nothing to cancel, so what was opened is always released.
             del self._live[spec.trial_id]
             self._cut.discard(spec.trial_id)
+            trial.released_since = time.monotonic()
             await self._release(trial)
+            del self._trials[spec.trial_id]
 
     async def cut(self, trial_ids: list[str]) -> None:
         """End these trials now, also such as have not arrived yet; each returns its record, with stop reason CUT.
@@ -204,7 +221,7 @@ class TrialRunner:
 
     async def _work(self, trial: "_Trial") -> tuple[TrainingRow, ...]:
         spec = trial.spec
-        limits = self._limits_of(spec.task)
+        limits = self._limits_of(spec)
         trial.agent_budget_s = limits.timeout_s
         trial.is_time_capped = limits.timeout_s < (spec.task.agent_timeout_s or 0.0)
         await self._pacer.take()
@@ -226,6 +243,8 @@ class TrialRunner:
                     sampling=SamplingParams(
                         max_new_tokens=limits.max_new_tokens,
                         temperature=spec.temperature,
+                        top_p=spec.top_p,
+                        top_k=spec.top_k,
                         stop_token_ids=self._tokenizer.stop_token_ids,
                         sampling_seed=spec.sampling_seed,
                     ),
@@ -260,9 +279,10 @@ class TrialRunner:
                 "trial %s: %s failed: %s: %s", trial.spec.trial_id, what, type(error).__name__, error
             )
 
-    def _limits_of(self, task: Task) -> AgentLimits:
+    def _limits_of(self, spec: TrialSpec) -> AgentLimits:
+        limits = self._evaluation_limits if spec.is_evaluation else self._limits
         return replace(
-            self._limits, timeout_s=agent_time_s(asked_s=task.agent_timeout_s, cap_s=self._limits.timeout_s)
+            limits, timeout_s=agent_time_s(asked_s=spec.task.agent_timeout_s, cap_s=limits.timeout_s)
         )
 
     def _box_spec(self, spec: TrialSpec) -> BoxSpec:
@@ -339,12 +359,34 @@ class _Trial:
         self.phase = "queue"
         self.agent_budget_s = 0.0
         self.is_time_capped = False
-        self._started = time.monotonic()
+        self._started = self.phase_since = time.monotonic()
+        self.released_since: float | None = None
+
+    def live(self) -> TrialInFlight:
+        """Where it is now."""
+        record, state, since = self.record, self.phase, self.phase_since
+        if self.released_since is not None:
+            state, since = "release", self.released_since
+        elif state == "agent":
+            is_sampling = record.pending_since is not None
+            state = "generate" if is_sampling else "terminal"
+            since = (record.pending_since if is_sampling else record.acting_since) or since
+        now = time.monotonic()
+        return TrialInFlight(
+            trial_id=self.spec.trial_id,
+            task_id=self.spec.task.task_id,
+            step=self.spec.step,
+            state=state,
+            state_s=now - since,
+            age_s=now - self._started,
+            num_turns=len(record.turns),
+            sampled_tokens=record.num_sampled,
+        )
 
     @contextlib.contextmanager
     def timed(self, name: str, boundary: Boundary):
         self.phase, self.boundary = name, boundary
-        began = time.monotonic()
+        began = self.phase_since = time.monotonic()
         try:
             yield
         finally:
@@ -389,6 +431,8 @@ class _Trial:
             "agent_budget": self.agent_budget_s,
             "total": time.monotonic() - self._started,
         }
+        if spec.predicted_s is not None:
+            timings["predicted"] = spec.predicted_s
         trajectory = Trajectory(
             trial_id=spec.trial_id,
             task_id=spec.task.task_id,

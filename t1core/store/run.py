@@ -2,16 +2,19 @@
 
 <root>/<campaign>/<run>/
   config.json provenance.json status.json   what was asked, of which code, how far it is
+  plan.json                                 what it was started from, for a later attempt
   metrics.jsonl metrics.parquet             live, a line a record; at close, in long form
   trajectories/{train,eval}_NNNN.parquet    a row a trial, turns and tests nested
   tokens/step_NNNN.safetensors              the trained batch and the trainer's per-token arrays
+  live.json                                 trials in flight, a moment ago
   failures.jsonl failures.parquet           everything that broke and was not the model's doing
+  survival.jsonl                            which trials a step kept, by family and predicted length
+  scores.jsonl                              what evaluations found, and how it was measured
   vocabulary.json                           the text of each token id
   checkpoints/ logs/attempt_N/ notebooks/ figures/
 """
 
 import fcntl
-import json
 import os
 import re
 import time
@@ -27,19 +30,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from t1core.metrics import check_names
-from t1core.records import Batch, Failure, StopReason, TrainingRow, Trajectory, TurnSpan
+from t1core.records import Batch, Failure, Score, StopReason, TrainingRow, Trajectory, TrialInFlight, TurnSpan
 from t1core.store import token_file, trial_table
-from t1core.store.atomic import drop_torn_line, write_atomic, write_json
+from t1core.store.atomic import drop_torn_line, write_atomic
+from t1core.store.documents import read_document, write_document
 from t1core.store.journal import append_entry, encode_number, read_entries
+from t1core.store.live import write_live
 from t1core.store.schema import SCHEMA_VERSION, check_version
+from t1core.store.setting_aside import JOURNALS, Standing, set_aside
 from t1core.store.status import RunState, Status, new_status, read_status, write_status
-from t1core.store.tail import Update, follow, read_metric_rows
+from t1core.store.tail import MetricRow, Update, follow, read_metric_rows
 from t1core.store.trial_table import StoredTrial
 
 _FOLDERS = ("trajectories", "tokens", "checkpoints", "logs", "notebooks", "figures")
 _KINDS = ("train", "eval")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
 _FAILURE_COLUMNS = ("step", "trial_id", "boundary", "kind", "message", "retryable", "time")
+_SURVIVAL_COLUMNS = (
+    "step", "family", "length", "kept", "cut", "surplus", "continued", "kept_share", "weight",
+)  # fmt: skip
 # Freed when the run ends, so that the last status fits on a disk that the run has filled.
 _RESERVE_BYTES = 256 * 1024
 
@@ -114,8 +123,10 @@ class Run:
         """A writer on an existing run, as its next attempt. RunBusy while another process writes it."""
         run = cls.open(path)
         run._lock = _take_lock(run.path)
-        drop_torn_line(run.path / "metrics.jsonl")
-        drop_torn_line(run.path / "failures.jsonl")
+        for journal in JOURNALS:
+            drop_torn_line(run.path / journal)
+        for partial in run.path.rglob(".*.tmp"):  # of a writer that was killed in mid-write
+            partial.unlink()
         write_atomic(run.path / ".reserve", [bytes(_RESERVE_BYTES)])
         before = run.status()
         attempt = before.attempt + 1
@@ -225,17 +236,62 @@ class Run:
         pack_routes: bool = False,
     ) -> None:
         """Write the trained batch of `batch.step` and the trainer's arrays [T]: values, advantages, returns,
-        trainer_logprobs, free_logprobs. `spans` are the rows' turn spans; without them the loss mask tells
-        turns.
+        trainer_logprobs, free_logprobs, flipped_layers. `spans` are the rows' turn spans; without them the loss mask
+        tells turns.
         """
         self._assert_writer()
         path = self._claim(self._token_path(batch.step))
         token_file.write_tokens(path, batch, per_token=per_token, spans=spans, pack_routes=pack_routes)
 
+    def record_survival(self, cells: Sequence[Mapping[str, Any]], *, step: int) -> None:
+        """Append the step's table of kept and lost trials: a row a family and predicted length."""
+        self._assert_writer()
+        rows = [
+            {key: encode_number(value) if isinstance(value, float) else value for key, value in cell.items()}
+            for cell in cells
+        ]
+        append_entry(self.path / "survival.jsonl", {"step": int(step), "cells": rows})
+
+    def record_score(self, score: Score) -> None:
+        """Append what an evaluation found; once more for a split and step replaces what was there."""
+        self._assert_writer()
+        fields = {
+            key: encode_number(value) if isinstance(value, float) else value
+            for key, value in score.to_dict().items()
+        }
+        append_entry(self.path / "scores.jsonl", {"score": fields})
+
     def record_vocabulary(self, texts: Sequence[str]) -> None:
         """The text of each token id, so that readers show tokens without a tokenizer."""
         self._assert_writer()
         self._write_document("vocabulary.json", "texts", list(texts))
+
+    def record_live(self, trials: Sequence[TrialInFlight]) -> None:
+        """Where each trial in flight is now, in place of what was said before."""
+        self._assert_writer()
+        write_live(self.path / "live.json", trials)
+
+    def record_plan(self, plan: Mapping[str, Any]) -> None:
+        """What, beside the configuration, a later attempt needs to go on: paths of what was prepared, mostly."""
+        self._assert_writer()
+        self._write_document("plan.json", "plan", plan)
+
+    def record_attempt(self, provenance: Mapping[str, Any]) -> None:
+        """The code and machine of a later attempt, beside its logs; the first's are the run's own."""
+        self._assert_writer()
+        write_document(self.logs / "provenance.json", "provenance", provenance)
+
+    def set_aside(self, standing: Standing) -> Path | None:
+        """Move what an earlier attempt recorded of later steps into that attempt's folder; None if there was nothing.
+
+        Done once, after `Run.resume` and before anything else is written.
+        """
+        self._assert_writer()
+        status = self.status()
+        into = self.path / "logs" / f"attempt_{status.attempt - 1}" / "superseded"
+        set_aside(self.path, standing, into=into)
+        self.update_status(step=standing.trained)
+        return into if into.exists() else None
 
     @property
     def logs(self) -> Path:
@@ -254,6 +310,12 @@ class Run:
 
     def provenance(self) -> dict[str, Any]:
         return self._read_document("provenance.json", "provenance")
+
+    def plan(self) -> dict[str, Any]:
+        """What `record_plan` kept. ValueError for a run of an older version, which kept none."""
+        if not (self.path / "plan.json").exists():
+            raise ValueError(f"{self.path} does not say what it was started from: it has no plan.json")
+        return self._read_document("plan.json", "plan")
 
     def status(self) -> Status:
         return read_status(self.path / "status.json")
@@ -361,9 +423,41 @@ class Run:
         frame = pd.DataFrame(rows, columns=list(_FAILURE_COLUMNS))
         return frame.drop_duplicates(["step", "trial_id", "kind", "message"], keep="last", ignore_index=True)
 
+    def metric_rows(self, *, offset: int = 0) -> Iterator[tuple[MetricRow, int]]:
+        """(row, offset after it) for what was recorded together, from a byte offset of the journal on."""
+        return read_metric_rows(self.path / "metrics.jsonl", offset=offset)
+
+    def scores(self) -> list[Score]:
+        """What evaluations found, by step and split."""
+        found = {}
+        for entry, _ in read_entries(self.path / "scores.jsonl"):
+            fields = entry["score"]
+            numbers = {name: float(fields[name]) for name in ("resolved", "dense", "resolved_se", "dense_se")}
+            score = Score.from_dict(fields | numbers)
+            found[score.step, score.split] = score
+        return [found[key] for key in sorted(found)]
+
+    def survival(self) -> pd.DataFrame:
+        """One row a step, family and predicted length: trials kept, cut, surplus and continued, the estimated share
+        that is kept, and the weight that would undo the selection. The last where a resumed run repeated a step.
+        """
+        rows = [
+            {"step": entry["step"], **cell}
+            for entry, _ in read_entries(self.path / "survival.jsonl")
+            for cell in entry["cells"]
+        ]
+        frame = pd.DataFrame(rows, columns=list(_SURVIVAL_COLUMNS))
+        frame = frame.astype({"kept_share": "float64", "weight": "float64"})
+        return frame.drop_duplicates(["step", "family", "length"], keep="last", ignore_index=True)
+
     def follow(self, *, poll_s: float = 0.5) -> Iterator[Update]:
         """Updates while the run goes on; the last one carries the final status."""
-        return follow(metrics=self.path / "metrics.jsonl", status=self.path / "status.json", poll_s=poll_s)
+        return follow(
+            metrics=self.path / "metrics.jsonl",
+            status=self.path / "status.json",
+            live=self.path / "live.json",
+            poll_s=poll_s,
+        )
 
     # ---- within
 
@@ -395,13 +489,10 @@ class Run:
         return pd.DataFrame(rows, columns=trial_table.nested_columns(part))
 
     def _write_document(self, name: str, key: str, content: Any) -> None:
-        write_json(self.path / name, {"schema_version": SCHEMA_VERSION, key: content})
+        write_document(self.path / name, key, content)
 
     def _read_document(self, name: str, key: str) -> Any:
-        path = self.path / name
-        document = json.loads(path.read_text())
-        check_version(document.get("schema_version"), path=path)
-        return document[key]
+        return read_document(self.path / name, key)
 
 
 def find_runs(folder: Path | str, *, state: RunState | None = None) -> dict[str, Run]:

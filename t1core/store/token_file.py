@@ -18,7 +18,7 @@ _OPTIONAL = ("groups",)
 _PACKED, _SHAPE = "routed_experts_packed", "routed_experts_shape"
 _RESERVED = (*_BATCH, *_SPANS, *_OPTIONAL, "routed_experts", _PACKED)
 # Defined at sampled tokens only; elsewhere the arrays hold filler that must not be read as a number.
-_SAMPLED_ONLY = ("trainer_logprobs", "free_logprobs", "advantages", "returns")
+_SAMPLED_ONLY = ("trainer_logprobs", "free_logprobs", "advantages", "returns", "flipped_layers")
 
 
 def write_tokens(
@@ -75,17 +75,23 @@ def read_batch(path: Path, *, with_routes: bool = True) -> tuple[Batch, dict[str
     return batch, {name: array for name, array in arrays.items() if name not in _RESERVED}
 
 
-def read_rows(path: Path, *, completed: Collection[str]) -> tuple[TrainingRow, ...]:
-    """The batch's rows, as views of the mapped file; those of trials in `completed` have that status, others are
-    truncated. A row's response begins with its first span. ValueError where spans were not stored.
-    """
+def read_spans(path: Path) -> list[list[TurnSpan]]:
+    """The turn spans of each row; empty where they were not stored."""
     arrays, metadata = read_tensors(path)
-    batch, _ = read_batch(path)
-    spans: list[list[TurnSpan]] = [[] for _ in batch.rollout_ids]
+    spans: list[list[TurnSpan]] = [[] for _ in json.loads(metadata["rollout_ids"])]
     names, relations = json.loads(metadata["span_calls"]), json.loads(metadata["span_relations"])
     places = zip(*(arrays[name].tolist() for name in _SPANS), strict=True)
     for (row, start, end), name, relation in zip(places, names, relations, strict=True):
         spans[row].append(TurnSpan(name, start, end, PrefixRelation(relation)))
+    return spans
+
+
+def read_rows(path: Path, *, completed: Collection[str]) -> tuple[TrainingRow, ...]:
+    """The batch's rows, as views of the mapped file; those of trials in `completed` have that status, others are
+    truncated. A row's response begins with its first span. ValueError where spans were not stored.
+    """
+    batch, _ = read_batch(path)
+    spans = read_spans(path)
     if not all(spans):
         raise ValueError(f"{path} holds rows without turn spans; what they trained can't be told apart")
     rows, chunks = [], Counter[str]()

@@ -2,18 +2,17 @@
 
 The denominator of PPO's ratio is the policy that sampled. In the pipelined loop that is one version behind
 the live actor, so its weights are put back for one scoring pass and the live ones restored after it, bit for
-bit.
+bit. Where trials live on across updates, each token is scored by the snapshot that sampled it, one pass a version.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from t1core.train.learner import Learner
-
-_MOST_KEPT = 2
 
 
 @dataclass(frozen=True)
@@ -23,11 +22,12 @@ class _Snapshot:
 
 
 class BehaviourSnapshots:
-    """The newest two published versions of one learner's weights (this rank's shard), and `pinned`, which is never
-    dropped: the starting policy, where a loss refers to it."""
+    """The newest `most_kept` published versions of one learner's weights (this rank's shard), and `pinned`, which is
+    never dropped: the starting policy, where a loss refers to it."""
 
-    def __init__(self, learner: Learner, *, pinned: int | None = None) -> None:
+    def __init__(self, learner: Learner, *, pinned: int | None = None, most_kept: int = 2) -> None:
         self._learner = learner
+        self._most_kept = most_kept
         self.pinned = pinned
         self._kept: dict[int, _Snapshot] = {}
 
@@ -39,14 +39,14 @@ class BehaviourSnapshots:
     @property
     def most_copies(self) -> int:
         """Host copies of the weights at once, at most: those kept, and the live ones while others are restored."""
-        return _MOST_KEPT + 1 + (self.pinned is not None)
+        return self._most_kept + 1 + (self.pinned is not None)
 
     def take(self, version: int) -> None:
-        """Copy the live weights as `version`, which must be the newest, and drop all but the newest two
-        and the pinned one."""
+        """Copy the live weights as `version`, which must be the newest, and drop all but the newest
+        `most_kept` and the pinned one."""
         assert not self._kept or version > max(self._kept), f"version {version} after {self.versions}"
         self._kept[version] = _Snapshot(self._learner.num_steps, self._copy())
-        for old in self.versions[:-_MOST_KEPT]:
+        for old in self.versions[: -self._most_kept]:
             if old != self.pinned:
                 del self._kept[old]
 
@@ -78,3 +78,25 @@ class BehaviourSnapshots:
     def _load(self, weights: dict[str, torch.Tensor]) -> None:
         for name, weight in self._learner.parameters():
             weight.copy_(weights[name])
+
+
+def score_by_sampler(
+    snapshots: BehaviourSnapshots,
+    score: Callable[[], torch.Tensor],
+    *,
+    samplers: Sequence[int],
+    versions: np.ndarray,
+) -> torch.Tensor:
+    """`score()`, [..., T], of each token under the weights that sampled it: one pass for each of `samplers`, ascending.
+
+    `versions` int32 [T]; tokens that nobody sampled take the newest's score.
+    """
+    scores = torch.empty(0)
+    for version in reversed(samplers):
+        with snapshots.restored(version):
+            passed = score()
+        if version == samplers[-1]:
+            scores = passed
+        else:
+            scores = torch.where(torch.from_numpy(versions == version).to(passed.device), passed, scores)
+    return scores

@@ -82,6 +82,12 @@ class Learner:
         self.has_gradients = True
         return self._run(micro_batches, loss, replayed=replayed, forward_only=False)
 
+    def drop_gradients(self) -> None:
+        """Forget gradients that no update will use."""
+        self.ddp.zero_grad_buffer()
+        self.optimizer.zero_grad()
+        self.has_gradients = False
+
     @property
     def lr(self) -> float:
         """The learning rate of the next update."""

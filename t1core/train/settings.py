@@ -32,7 +32,8 @@ class TrainSettings:
     grpo_std_normalization divides by the group's deviation. offload: actor and critic take turns on the device.
     max_tokens_per_gpu counts tokens of a micro-batch on one rank; a longer row still gets a micro-batch of
     its own. measure_free_routing also scores each batch with free routing, which costs one more forward.
-    recompute keeps each layer's input alone and runs its forward again in the backward pass.
+    recompute keeps each layer's input alone and runs its forward again in the backward pass. max_version_lag: how far
+    behind the newest version a token's sampler may be; the snapshots of so many versions are kept beside the newest.
     """
 
     actor_path: str
@@ -71,6 +72,7 @@ class TrainSettings:
     group_timeout_s: float = 3600.0
     parallel_group_timeout_s: float = 600.0
     seed: int = 0
+    max_version_lag: int = 1
 
     def __post_init__(self) -> None:
         resolved(self.actor_path)
@@ -85,7 +87,7 @@ class TrainSettings:
         for name in ("eps_clip", "value_clip"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")
-        for name in ("actor_steps", "critic_steps", "max_tokens_per_gpu"):
+        for name in ("actor_steps", "critic_steps", "max_tokens_per_gpu", "max_version_lag"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         for name in ("gamma", "lambd", "critic_lambd"):

@@ -13,9 +13,10 @@ The denominator comes from the trainer's own scoring of the behaviour snapshot, 
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -27,8 +28,9 @@ from t1core.model.convert import export_hf
 from t1core.records.batch import Batch
 from t1core.rl import token_weights
 from t1core.train import actor_update, checkpoint, networks, off_policy, offload
+from t1core.train import warm_up as warming
 from t1core.train.actor_update import score_batch
-from t1core.train.behaviour import BehaviourSnapshots
+from t1core.train.behaviour import BehaviourSnapshots, score_by_sampler
 from t1core.train.checkpoint_directory import EXPORT, Content, write_manifest
 from t1core.train.critic_update import update_critic
 from t1core.train.diagnostics import gap_metrics, gap_parts, value_metrics
@@ -79,12 +81,36 @@ class Trainer:
         roles: tuple[Role, ...] = ("actor", "critic") if settings.advantage == "gae" else ("actor",)
         self.learners: dict[Role, Learner] = {role: networks.build_learner(settings, role) for role in roles}
         self.snapshots = BehaviourSnapshots(
-            self.actor, pinned=_STARTING_POLICY if settings.kl_loss_coef else None
+            self.actor,
+            pinned=_STARTING_POLICY if settings.kl_loss_coef else None,
+            most_kept=settings.max_version_lag + 1,
         )
         if settings.offload:
             offload.refuse_without_room(self.learners, num_snapshots=self.snapshots.most_copies)
         self.snapshots.take(_STARTING_POLICY)
         self._take_turn("actor")
+
+    def warm_up(self, *, num_tokens: int) -> dict[Role, float]:
+        """Have every kernel of a step compiled, by passes over `num_tokens` made-up tokens and over half of them.
+        Seconds by role; nothing is learnt."""
+        settings = self.settings
+        seconds: dict[Role, float] = {}
+        for role in self.learners:
+            with self._present(role) as learner:
+                for total in (num_tokens, num_tokens // 2):
+                    batch = warming.made_up_batch(
+                        settings.shape,
+                        lengths=(total // 2, total - total // 2),
+                        with_routes=settings.use_rollout_routing_replay,
+                    )
+                    seconds[role] = seconds.get(role, 0.0) + warming.warm_up(
+                        learner,
+                        role,
+                        streams=self._put(batch, with_routes=settings.use_rollout_routing_replay),
+                        replayed=settings.use_rollout_routing_replay,
+                        is_scored_freely=settings.measure_free_routing,
+                    )
+        return seconds
 
     def close(self) -> None:
         """Leave the process groups."""
@@ -104,8 +130,17 @@ class Trainer:
         """The newest published version of the actor."""
         return self.snapshots.versions[-1]
 
-    def train_batch(self, batch: Batch, *, update_actor: bool, expected_version_lag: int) -> TrainResult:
-        """One step on a batch. `expected_version_lag`: how many versions behind the newest its sampler was.
+    def train_batch(
+        self,
+        batch: Batch,
+        *,
+        update_actor: bool,
+        expected_version_lag: int,
+        max_version_lag: int | None = None,
+    ) -> TrainResult:
+        """One step on a batch. `expected_version_lag`: how many versions behind the newest its sampler was; with
+        `max_version_lag` several versions sampled it, none fewer and none more than these two behind. Each token's
+        behaviour is then scored by the snapshot that sampled it.
 
         Without a trainable token no optimiser steps; `train/skipped` is then 1 and what is undefined is NaN. Where
         nothing of the actor's loss is left (every group of a grpo batch is flat, every token's weight is 0) the actor
@@ -117,7 +152,7 @@ class Trainer:
             metrics = self._batch_metrics(batch, streams)
         if streams.num_loss_tokens == 0:
             return self._skipped(streams, metrics, watch, cpu_start)
-        sampler = self._sampler(batch, expected_version_lag=expected_version_lag)
+        samplers = self._samplers(batch, least_lag=expected_version_lag, most_lag=max_version_lag)
         assert bool(streams.rewards.isfinite().all()), "a reward is not finite"
 
         weights = token_weights(
@@ -147,26 +182,26 @@ class Trainer:
 
         self._take_turn("actor", watch)
         replayed = settings.use_rollout_routing_replay
-        with watch("behaviour_forward"), self.snapshots.restored(sampler):
-            behaviour = score_batch(self.actor, streams=streams, replayed=replayed)
+        by_sampler = partial(
+            score_by_sampler, self.snapshots, samplers=samplers, versions=batch.weight_versions
+        )
+        with watch("behaviour_forward"):
+            behaviour = by_sampler(lambda: score_batch(self.actor, streams=streams, replayed=replayed))
             per_token["trainer_logprobs"] = behaviour
             metrics |= gap_metrics(behaviour, streams=streams, area="logprob_gap")
         if settings.measure_free_routing:
-            with watch("free_routing_forward"), self.snapshots.restored(sampler):
-                free = score_freely(self.actor, streams=streams)
-                per_token["free_logprobs"] = free.logprobs
-                metrics |= gap_metrics(free.logprobs, streams=streams, area="logprob_gap_free")
-                metrics |= flip_metrics(
-                    flipped_layers(free, streams=streams),
-                    mask=streams.mask,
-                    num_layers=settings.shape.num_layers,
-                )
+            with watch("free_routing_forward"):
+                free, flipped = by_sampler(lambda: self._score_and_flip_freely(streams))
+                per_token["free_logprobs"] = free
+                per_token["flipped_layers"] = flipped
+                metrics |= gap_metrics(free, streams=streams, area="logprob_gap_free")
+                metrics |= flip_metrics(flipped, mask=streams.mask, num_layers=settings.shape.num_layers)
         live = None
         if update_actor:
             with watch("actor"):
                 live, measured = self._update_actor(
                     streams,
-                    sampler=sampler,
+                    samplers=samplers,
                     behaviour=behaviour,
                     advantages=per_token["advantages"],
                     weights=weights,
@@ -198,6 +233,11 @@ class Trainer:
             streams.mask, rows=streams.rows, trials=streams.trials, aggregation="token_mean"
         )
         return actor_update.update_supervised(self.actor, streams=streams, weights=weights)
+
+    def _score_and_flip_freely(self, streams: BatchStreams) -> torch.Tensor:
+        """Free log-probs and the number of flipped layers of every token, float32 [2, T]."""
+        free = score_freely(self.actor, streams=streams)
+        return torch.stack([free.logprobs, flipped_layers(free, streams=streams)])
 
     def score(self, batch: Batch) -> np.ndarray:
         """The live actor's log-prob of every token, routes replayed: float32 [T], 0 for a row's first."""
@@ -329,7 +369,7 @@ class Trainer:
         self,
         streams: BatchStreams,
         *,
-        sampler: int,
+        samplers: Sequence[int],
         behaviour: torch.Tensor,
         advantages: torch.Tensor,
         weights: torch.Tensor,
@@ -342,7 +382,7 @@ class Trainer:
         if settings.kl_loss_coef:
             with self.snapshots.restored(_STARTING_POLICY):
                 reference = score_batch(self.actor, streams=streams, replayed=replayed)
-        live = behaviour if self.snapshots.is_live(sampler) else None
+        live = behaviour if all(map(self.snapshots.is_live, samplers)) else None
         if live is None and (settings.needs_live_logprobs or chosen.ratio_denominator == "current"):
             live = score_batch(self.actor, streams=streams, replayed=replayed)
         denominator = behaviour
@@ -389,18 +429,22 @@ class Trainer:
         )
         return before, metrics | {"actor/skipped": 0.0}
 
-    def _sampler(self, batch: Batch, *, expected_version_lag: int) -> int:
-        """The one version that sampled every trainable token, which must lag as expected."""
-        versions = np.unique(batch.weight_versions[batch.loss_mask.astype(bool)])
-        assert len(versions) == 1, (
-            f"trainable tokens of versions {versions.tolist()} in one batch, expected one"
+    def _samplers(self, batch: Batch, *, least_lag: int, most_lag: int | None) -> tuple[int, ...]:
+        """The versions that sampled the trainable tokens, oldest first. One that lags as expected, or with `most_lag`
+        any number of them within the two bounds."""
+        versions = np.unique(batch.weight_versions[batch.loss_mask.astype(bool)]).tolist()
+        if most_lag is None:
+            assert len(versions) == 1, f"trainable tokens of versions {versions} in one batch, expected one"
+            lag = self.version - versions[0]
+            assert lag == least_lag, (
+                f"the batch was sampled by version {versions[0]}, {lag} behind {self.version}; expected {least_lag}"
+            )
+        lags = [self.version - version for version in versions]
+        assert least_lag <= min(lags) and (most_lag is None or max(lags) <= most_lag), (
+            f"the batch was sampled by versions {versions}, {min(lags)} to {max(lags)} behind {self.version}; "
+            f"expected {least_lag} to {most_lag}"
         )
-        lag = self.version - int(versions[0])
-        assert lag == expected_version_lag, (
-            f"the batch was sampled by version {versions[0]}, {lag} behind {self.version}; "
-            f"expected {expected_version_lag}"
-        )
-        return int(versions[0])
+        return tuple(versions)
 
     def _batch_metrics(self, batch: Batch, streams: BatchStreams) -> dict[str, float]:
         staleness = self.version - batch.weight_versions[batch.loss_mask.astype(bool)]

@@ -13,14 +13,18 @@ from t1core.records import Generation, SamplingParams
 
 
 class ScriptedTerminal:
-    """Prints `screens` one after another, then the last again and again; notes the keys."""
+    """Prints `screens` one after another, then the last again and again; notes the keys and how long it may wait."""
 
     def __init__(self, *screens):
-        self.screens, self.keys = list(screens), []
+        self.screens, self.keys, self.waits_s = list(screens), [], []
 
     async def send_keys(self, keys, *, max_wait_s):
         self.keys.append(keys)
+        self.waits_s.append(max_wait_s)
         return True
+
+    async def colours(self):
+        return ""
 
     async def incremental(self):
         return self.screens.pop(0) if len(self.screens) > 1 else self.screens[0]
@@ -72,7 +76,7 @@ def run_scripted(model, terminal, *, prompt="compact", instruction="do", **limit
             protocol=PROTOCOLS["json"],
             wording=WORDINGS[prompt],
             limits=AgentLimits(**given | limits),
-            sampling=SamplingParams(max_new_tokens=1),
+            sampling=SamplingParams(max_new_tokens=1, sampling_seed=5),
         ),
     )
     asyncio.run(work)

@@ -73,6 +73,30 @@ def test_a_summary_begins_a_new_stream_with_its_own_ids_in_it(tokenizer, budget)
     assert model.requests[2][1]["sampling"].max_new_tokens == SUMMARY
 
 
+def test_each_stream_draws_anew_since_its_positions_begin_anew(tokenizer, budget):
+    model = ScriptedModel(
+        tokenizer,
+        act("ls"),
+        act("ls"),
+        ("did the first part", "stop"),
+        act("", done=True),
+        act("", done=True),
+    )
+    run(model, ScriptedTerminal("root", SCREEN, SCREEN + "more", "root"), budget)
+    seeds = [request["sampling"].sampling_seed for _, request in model.requests]
+    assert len(set(seeds[:3])) == 1 and len(set(seeds[3:])) == 1 and seeds[0] != seeds[3]
+
+
+@pytest.mark.parametrize(("waits_until_idle", "longest_s"), [(False, 0.1), (True, 2.0)])
+def test_a_turn_lasts_as_long_as_the_model_asks_or_until_the_terminal_is_idle(
+    tokenizer, budget, waits_until_idle, longest_s
+):
+    model = ScriptedModel(tokenizer, act("ls"), act("", done=True), act("", done=True))
+    terminal = ScriptedTerminal("root", "more", "root")
+    run(model, terminal, budget, waits_until_idle=waits_until_idle)
+    assert terminal.waits_s[0] == pytest.approx(longest_s, abs=0.05)
+
+
 def test_rows_are_strict_within_a_stream_and_the_summary_is_trained(tokenizer, budget):
     model = ScriptedModel(
         tokenizer,

@@ -34,3 +34,29 @@ def test_a_second_signal_does_not_disturb_the_ending(number):
         asyncio.run(campaign._until_signal(work(), beat=lambda: None))
     assert ended == [True]
     assert signal.getsignal(number) == before
+
+
+def test_a_heart_that_cannot_beat_ends_the_work_and_says_why(monkeypatch):
+    monkeypatch.setattr(campaign, "_BEAT_S", 0.05)
+    ended = []
+
+    async def work():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    def beat():
+        raise OSError("the run directory is gone")
+
+    with pytest.raises(OSError, match="the run directory is gone"):
+        asyncio.run(campaign._until_signal(work(), beat=beat))
+    assert ended == [True]
+
+
+def test_an_error_of_the_work_passes_through():
+    async def work():
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        asyncio.run(campaign._until_signal(work(), beat=lambda: None))

@@ -31,7 +31,7 @@ def broken(directory, checkpoint, *, actor_class, number, within_s, overrides=()
 
 
 def test_a_killed_trial_host_ends_the_campaign_by_name_and_takes_its_boxes_along(tmp_path, checkpoint):
-    status, said = broken(tmp_path, checkpoint, actor_class="HostActor", number=signal.SIGKILL, within_s=60)
+    status, said = broken(tmp_path, checkpoint, actor_class="HostActor", number=signal.SIGKILL, within_s=300)
     assert status["state"] == "failed" and "PartDied: trial host 0 died during run_trial" in status["error"]
     assert "PartDied" in said
 
@@ -43,7 +43,7 @@ def test_a_stopped_engine_is_named_within_its_deadline(tmp_path, checkpoint):
         checkpoint,
         actor_class="EngineActor",
         number=signal.SIGSTOP,
-        within_s=90,
+        within_s=300,
         overrides=overrides,
     )
     assert status["state"] == "failed"
@@ -52,11 +52,11 @@ def test_a_stopped_engine_is_named_within_its_deadline(tmp_path, checkpoint):
 
 @pytest.mark.slow
 def test_a_killed_trainer_ends_the_campaign_by_name(tmp_path, checkpoint):
-    status, _ = broken(tmp_path, checkpoint, actor_class="TrainerActor", number=signal.SIGKILL, within_s=90)
+    status, _ = broken(tmp_path, checkpoint, actor_class="TrainerActor", number=signal.SIGKILL, within_s=300)
     assert status["state"] == "failed" and "PartDied: trainer rank 0 died during" in status["error"]
 
 
 @pytest.mark.slow
 def test_a_killed_engine_ends_the_campaign_by_name(tmp_path, checkpoint):
-    status, _ = broken(tmp_path, checkpoint, actor_class="EngineActor", number=signal.SIGKILL, within_s=120)
+    status, _ = broken(tmp_path, checkpoint, actor_class="EngineActor", number=signal.SIGKILL, within_s=300)
     assert status["state"] == "failed" and "PartDied: engine 0 died during" in status["error"]

@@ -4,122 +4,19 @@ import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
+from recording_crew import Pool, RecordingCrew, made_up_trial
 
-from t1core.cluster.crew import CpuSeconds, Publication
+from t1core.cluster.crew import Publication
 from t1core.config import load_config
 from t1core.controller import Campaign, run_loop
 from t1core.controller.rewarding import source_line, training_rewards
 from t1core.records import (
-    Boundary,
-    Failure,
-    Grade,
-    ModelCall,
-    PrefixRelation,
     RewardSource,
-    RowStatus,
-    StopReason,
-    Task,
-    TestResult,
-    TestStatus,
-    TrainingRow,
-    Trajectory,
-    Turn,
-    TurnSpan,
 )
-from t1core.rollout.trial import TrialResult
 from t1core.store import Run
 from t1core.store.token_file import read_batch
-from t1core.train.checkpoint_directory import write_manifest
 from t1core.train.result import TrainResult
-
-TASK = Task("t", "family", "train", None, "do", ("a", "b"))
-
-
-class Pool:
-    splits = ("train",)
-
-    def stretch(self, split, *, seed, start, count, shuffle):
-        return [TASK] * count
-
-
-class RecordingCrew:
-    """Answers every call at once; `version` is what its engine holds."""
-
-    def __init__(self, *, broken=lambda spec: False):
-        self.version, self.published, self.trained, self.broken = None, [], [], broken
-        self.loaded, self.saved = [], []
-
-    async def launch(self, spec):
-        failure = Failure(Boundary.SANDBOX, "BoxDied", "gone") if self.broken(spec) else None
-        return _trial(spec, version=self.version, failure=failure)
-
-    async def cut(self, trial_ids):
-        return None
-
-    async def train(self, batch, *, update_actor, expected_version_lag):
-        sampled_by = set(batch.weight_versions[batch.loss_mask.astype(bool)].tolist())
-        self.trained.append((batch.step, sampled_by, self.version, update_actor, expected_version_lag))
-        return TrainResult(
-            {"critic/explained_variance": 0.5, "logprob_gap/abs_mean": 0.0, "train/skipped": 0.0},
-            {name: np.zeros(batch.num_tokens, np.float32) for name in ("values", "advantages", "returns")},
-            {"critic": 1.5, "actor": 2.5},
-            0.0,
-        )
-
-    async def publish(self, version):
-        self.version = version
-        self.published.append(version)
-        return Publication(0.0, 0.0, 0.0)
-
-    async def save_weights(self, directory, role):
-        directory.mkdir(parents=True)
-
-    async def save_checkpoint(self, directory, *, content):
-        self.saved.append((directory.name, content))
-        directory.mkdir(parents=True)
-        write_manifest(directory, content=content)
-
-    async def load_checkpoint(self, directory):
-        assert self.published == [], "loaded after something was published"
-        self.loaded.append(directory)
-        return 41
-
-    async def cpu_s(self):
-        return CpuSeconds(0.0, 0.0, 0.0)
-
-    async def memory_mb(self):
-        return {"trainer": 1.0, "engine": 1.0, "host": 1.0}
-
-
-def _trial(spec, *, version, failure=None):
-    if failure is not None:
-        trajectory = Trajectory(
-            spec.trial_id, "t", "family", "train", 2, spec.step, StopReason.FAILED, failure, (), (), None,
-            cpu_s={"grade": 0.0},
-        )  # fmt: skip
-        return TrialResult(trajectory, ())
-    prompt, sampled = np.arange(4, dtype=np.int32), np.array([5, 6, 7], np.int32)
-    routes = np.tile(np.array([0, 1], np.uint8), (6, 2, 1))
-    call = ModelCall(
-        f"{spec.trial_id}/0", spec.trial_id, None, prompt, sampled, np.zeros(3, np.float32), "stop", version,
-        np.full(3, version, np.int32), routes, 0,
-    )  # fmt: skip
-    mask = (np.arange(7) >= 4).astype(np.uint8)
-    row = TrainingRow(
-        spec.trial_id, 0, np.concatenate([prompt, sampled]), 3, mask, np.zeros(7, np.float32), routes,
-        np.where(mask, version, -1).astype(np.int32), 0.05, RowStatus.COMPLETED,
-        (TurnSpan(call.model_call_id, 4, 7, PrefixRelation.STRICT),),
-    )  # fmt: skip
-    tests = (TestResult("a", TestStatus.PASSED), TestResult("b", TestStatus.FAILED))
-    grade = Grade(0.05, RewardSource.CTRF, 1, 2, False, tests)
-    turn = Turn(0, call.model_call_id, "{}", (), False, True, "", "", 0.0, 0.0, 0.0)
-    trajectory = Trajectory(
-        spec.trial_id, "t", "family", "train", 2, spec.step, StopReason.COMPLETED, None, (turn,), (call,), grade,
-        cpu_s={"grade": 0.01},
-    )  # fmt: skip
-    return TrialResult(trajectory, (row,))
 
 
 def run(tmp_path, crew, *overrides):
@@ -170,7 +67,7 @@ def test_a_step_with_too_few_usable_trials_stops_the_campaign_and_keeps_what_it_
 
 def test_an_engine_that_still_holds_old_weights_is_caught(tmp_path):
     class Stale(RecordingCrew):
-        async def publish(self, version):
+        async def publish(self, version, *, mode="abort"):
             self.published.append(version)
             self.version = min(version, 1)
             return Publication(0.0, 0.0, 0.0)
@@ -193,7 +90,7 @@ def test_checkpoints_are_written_as_configured_and_old_ones_removed(tmp_path):
     stored, _ = run(tmp_path, crew, "checkpoint_every=2", "checkpoint_keep=2", "checkpoint_content=weights")
     assert crew.saved == [(f"step_{step:04d}", "weights") for step in (2, 4, 6)]
     left = {path.name for path in stored.folder("checkpoints").iterdir()}
-    assert left == {"step_0004", "step_0006", "final"}
+    assert left == {"step_0004", "step_0006", "final"}, "weights alone are nothing to resume from"
 
 
 def test_the_trainers_phases_are_metrics_of_the_step(tmp_path):
@@ -293,6 +190,6 @@ def test_the_log_says_where_a_reward_without_a_report_scores_less_than_in_t1():
     ],
 )
 def test_a_trial_of_fifty_turns_is_worth_what_the_settings_say(overrides, reward):
-    item = _trial(SimpleNamespace(trial_id="t", step=0), version=0)
+    item = made_up_trial(SimpleNamespace(trial_id="t", step=0), version=0)
     long = replace(item, trajectory=replace(item.trajectory, turns=item.trajectory.turns * 50))
     assert training_rewards([long], load_config("smoke", overrides).reward) == [pytest.approx(reward)]

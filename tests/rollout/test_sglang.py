@@ -1,22 +1,25 @@
 """The sglang kind's checks that need no server: replies, configurations, versions, flags, weights."""
 
+import asyncio
 import base64
 import hashlib
 import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from t1core.rollout.engine import EngineRefused
+from t1core.rollout.engine import EngineDead, EngineRefused
+from t1core.rollout.sglang.client import Client
 from t1core.rollout.sglang.flags import CPU_SHIM, server_environment, server_flags
 from t1core.rollout.sglang.reply import BadReply, read_generation
 from t1core.rollout.sglang.served_model import prepare_model, serving_config, stacked_shapes
-from t1core.rollout.sglang.server import SERVE, check_environment
+from t1core.rollout.sglang.server import SERVE, Server, check_environment, free_port
 from t1core.rollout.sglang.stored import (
     as_stored,
     content_hash,
@@ -353,6 +356,43 @@ def test_a_server_goes_when_the_process_that_started_it_is_killed(tmp_path):
     while _is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not _is_running(pid)
+
+
+def test_a_server_that_hangs_up_and_then_ends_is_told_with_the_end_of_its_log(tmp_path):
+    """A crashed scheduler: the socket goes first, the process a moment later."""
+    (tmp_path / "sglang").mkdir()
+    (tmp_path / "sglang" / "__init__.py").write_text("")
+    (tmp_path / "sglang" / "launch_server.py").write_text(
+        "import socket, sys, time\n"
+        "listening = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
+        "print('listens', flush=True)\n"
+        "listening.accept()[0].close()\n"
+        "print('RuntimeError: the scheduler ran out of slots', flush=True)\n"
+        "time.sleep(1)\n"
+        "sys.exit(3)\n"
+    )
+    port = free_port()
+    server = Server(
+        Path(sys.executable), flags=[str(port)], environment={"PYTHONPATH": str(tmp_path)},
+        log_file=tmp_path / "server.log", name="crashing",
+    )  # fmt: skip
+
+    async def ask():
+        while "listens" not in server.log_file.read_text():
+            await asyncio.sleep(0.05)
+        client = Client(server, url=f"http://127.0.0.1:{port}", deadline_s=60)
+        try:
+            await client.bulk("/generate")
+        finally:
+            await client.close()
+
+    try:
+        with pytest.raises(
+            EngineDead, match=r"ended with code 3; RuntimeError: the scheduler ran out of slots"
+        ):
+            asyncio.run(ask())
+    finally:
+        server.kill()
 
 
 def _is_running(pid):

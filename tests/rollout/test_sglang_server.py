@@ -128,7 +128,7 @@ def start(checkpoint, directory, *, dtype="bfloat16" if ON_GPU else "float32"):
         max_running=8,
         max_context=1024,
         max_total_tokens=8192,
-        start_deadline_s=570.0,
+        start_deadline_s=2400.0,
         extra_flags=["--chunked-prefill-size", "128"],
     )
 

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import pickle
 import signal
 import socket
 import time
@@ -257,3 +258,9 @@ def test_an_outbox_never_waits_keeps_the_order_and_passes_descriptors():
             os.close(fd)
 
     asyncio.run(run())
+
+
+def test_what_this_machine_lacks_can_be_told_by_another_process():
+    told = pickle.loads(pickle.dumps(SandboxUnavailable("tmux is not installed", fix="apt-get install tmux")))
+    assert (told.missing, told.fix) == ("tmux is not installed", "apt-get install tmux")
+    assert str(told) == "tmux is not installed. Fix: apt-get install tmux"

@@ -128,3 +128,12 @@ def test_a_bit_that_changes_on_the_host_is_caught(on_gpu):
     host[len(host) // 2] ^= 1
     with pytest.raises(AssertionError, match="changed while they were off the device"):
         made.reload("actor")
+
+
+def test_a_warm_trainer_has_compiled_what_its_first_step_needs(on_gpu):
+    made = on_gpu(precision="bf16", measure_free_routing=True)
+    before = made.checksum(), made.checksum("critic")
+    seconds = made.warm_up(num_tokens=256)
+    assert set(seconds) == {"actor", "critic"}
+    assert (made.checksum(), made.checksum("critic")) == before
+    pipelined_steps(made)

@@ -3,7 +3,7 @@
 A second numerical implementation on purpose: transformers' model, bfloat16 by default, against the trainer's
 Megatron. Log-probs describe log_softmax(logits / temperature) before truncation, from float32 logits. Draws
 depend only on (sampling seed, position), or without such a seed on (request id, position); logits still differ
-in their last bits with what else is in the batch.
+in their last bits with what else is in the batch, unless the engine was started as batch-invariant.
 """
 
 import asyncio
@@ -40,13 +40,15 @@ class EmbeddedEngine:
         seed: int = 0,
         weight_version: int = 0,
         name: str = "engine",
+        batch_invariant: bool = False,
     ) -> None:
         """Load the checkpoint in `model_dir` (Hugging Face files) and start the loop.
 
         max_running: requests decoded together; more wait. max_context: prompt plus output tokens of one
         request.
-        max_cached_tokens: tokens of idle sessions kept for their next turn. Raises EngineRefused for a dtype
-        or a directory that can't be used.
+        max_cached_tokens: tokens of idle sessions kept for their next turn. batch_invariant: forward each
+        request by itself and share no prefixes, so that what runs beside it does not reach its last bits;
+        several times slower. Raises EngineRefused for a dtype or a directory that can't be used.
         """
         if dtype not in _DTYPES:
             raise EngineRefused(f"dtype {dtype!r} is not one of {sorted(_DTYPES)}")
@@ -60,7 +62,12 @@ class EmbeddedEngine:
         self._model = LaneModel(
             Path(model_dir), dtype=_DTYPES[dtype], num_lanes=max_running, max_context=max_context
         )
-        self._loop = Loop(self._model, max_cached_tokens=max_cached_tokens, weight_version=weight_version)
+        self._loop = Loop(
+            self._model,
+            max_cached_tokens=max_cached_tokens,
+            weight_version=weight_version,
+            batch_invariant=batch_invariant,
+        )
         self._inbox: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._death: str | None = None

@@ -51,8 +51,11 @@ class Request:
 class Loop:
     """The scheduler's state. `running[b]` is the request of lane b."""
 
-    def __init__(self, model: LaneModel, *, max_cached_tokens: int, weight_version: int) -> None:
+    def __init__(
+        self, model: LaneModel, *, max_cached_tokens: int, weight_version: int, batch_invariant: bool = False
+    ) -> None:
         self._model = model
+        self._batch_invariant = batch_invariant
         self._lanes = model.lanes
         self._sessions = Sessions(max_tokens=max_cached_tokens)
         self._prefixes = SharedPrefixes()
@@ -173,7 +176,7 @@ class Loop:
         starts = self._lanes.length[first : len(self._running)].copy()
         logits = [
             self._model.forward(Window(first + group.start, start=starts[group], end=ends[group]))
-            for group in _groups(ends - starts)
+            for group in self._groups(ends - starts)
         ]
         self._sample(torch.cat(logits), first_lane=first)
 
@@ -187,7 +190,7 @@ class Loop:
         state, boundary = None, 0
         if request.session_id is not None:
             state = self._sessions.take(request.session_id, ids=ids, version=self._version)
-        if state is None:
+        if state is None and not self._batch_invariant:
             self._prefixes.learn(ids)
             boundary, state = self._prefixes.longest(ids)
         done = request.cached_tokens = 0 if state is None else len(state.ids)
@@ -205,7 +208,23 @@ class Loop:
     def _decode(self) -> None:
         self._counters["decode_steps"] += 1
         length = self._lanes.length[: len(self._running)].copy()
-        self._sample(self._model.forward(Window(0, start=length, end=length + 1)), first_lane=0)
+        if self._batch_invariant:
+            lanes = range(len(length))
+            logits = torch.cat(
+                [
+                    self._model.forward(Window(lane, start=length[[lane]], end=length[[lane]] + 1))
+                    for lane in lanes
+                ]
+            )
+        else:
+            logits = self._model.forward(Window(0, start=length, end=length + 1))
+        self._sample(logits, first_lane=0)
+
+    def _groups(self, widths: np.ndarray) -> list[slice]:
+        """Neighbouring lanes that share a forward; each has its own where neighbours must not matter."""
+        if self._batch_invariant:
+            return [slice(lane, lane + 1) for lane in range(len(widths))]
+        return _groups(widths)
 
     def _sample(self, logits: torch.Tensor, *, first_lane: int) -> None:
         """Give lanes first_lane.. their next token, and finish those that are done."""

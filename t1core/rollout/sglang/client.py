@@ -11,6 +11,8 @@ import aiohttp
 from t1core.rollout.engine import EngineDead, EngineRefused
 from t1core.rollout.sglang.server import Server
 
+_ENDING_CHECKS = 25
+
 
 class Client:
     """Exchanges with a server. 4xx raises EngineRefused; 5xx, a broken connection or a passed deadline raise
@@ -63,9 +65,13 @@ class Client:
         except TimeoutError as error:
             raise EngineDead(f"{name}: no answer to {path} within {deadline_s:g} s") from error
         except aiohttp.ClientError as error:
-            if not self._is_closed:
-                await asyncio.sleep(0.2)  # the process table lags behind the socket
+            # The process ends some time after its socket, and only its log says why: a scheduler that crashes takes
+            # the server with it.
+            for _ in range(_ENDING_CHECKS):
+                if self._is_closed:
+                    break
                 self._server.check_alive()
+                await asyncio.sleep(0.2)
             raise EngineDead(f"{name}: lost the SGLang server at {path}: {error!r}") from error
         if status >= 500:
             raise EngineDead(f"{name}: {path} answered {status}: {text[:500]}")
