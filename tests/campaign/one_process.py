@@ -77,7 +77,7 @@ def run_here(
                 ("host", host()),
             )
         ]
-        made = crew.Crew(config, parts[:1], *parts[1:])
+        made = crew.Crew(config, parts[:1], parts[1], parts[2:])
         shape = ModelShape.from_hf(actor_path)
         try:
             await crew._set_up(
