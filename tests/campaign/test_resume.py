@@ -96,7 +96,8 @@ def test_killed_at_random_places_and_resumed_it_equals_the_run_that_was_not(tmp_
         time.sleep(chance.random())
         kill(driver)
         num_kills += 1
-        assert Run.open(runs / "killed").status().died
+        status = Run.open(runs / "killed").status()
+        assert status.died or "Ray did not start" in status.error
         driver = start(["resume", str(runs / "killed")], log, environment)
     finish(driver, log, environment, runs / "killed")
     assert num_kills, "it was over before it could be killed"
