@@ -279,7 +279,7 @@ async def _set_up(
     critic_path: Path | None,
     logs: Path,
 ) -> None:
-    master = await crew.trainers[0].call("address", is_local=not config.cluster.address, deadline_s=120.0)
+    master = await crew.trainers[0].call("address", is_local=not config.cluster.address, deadline_s=_START_S)
     tree = config.model_dump(mode="json")
     paths = {"actor_path": str(actor_path), "critic_path": str(critic_path) if critic_path else None}
     host_settings = {
