@@ -24,7 +24,7 @@ from t1core.cluster.part import Part, Watchdog
 from t1core.cluster.session import placement, ray_session
 from t1core.config import CampaignConfig
 from t1core.model.shape import ModelShape
-from t1core.records import Batch, Boundary, Generation
+from t1core.records import Batch, Boundary, Generation, TrialInFlight
 from t1core.rollout.engine import PauseMode
 from t1core.rollout.route_probe import SESSION, probe_routes
 from t1core.rollout.trial import TrialResult, TrialSpec
@@ -43,6 +43,7 @@ class Publication:
     quiesce_s: float
     transfer_s: float
     verify_s: float
+    resume_s: float = 0.0
     checksum: str = ""
 
 
@@ -96,6 +97,13 @@ class Crew:
     async def cut(self, trial_ids: list[str]) -> None:
         await self._placing.cut(trial_ids)
 
+    async def live_trials(self) -> list[TrialInFlight]:
+        """Where each trial in flight is, on any host."""
+        answers = await asyncio.gather(
+            *(host.call("live", deadline_s=self._deadline_s) for host in self.hosts)
+        )
+        return [trial for answer in answers for trial in answer]
+
     async def _run(self, host: Part, spec: TrialSpec) -> TrialResult:
         return await host.call("run_trial", spec, deadline_s=self._deadlines.launch_s)
 
@@ -130,8 +138,8 @@ class Crew:
     async def publish(self, version: int, *, mode: PauseMode = "abort") -> Publication:
         """Bring the actor's weights to the engine as `version` and keep them as the behaviour snapshot.
 
-        `mode` is what becomes of requests under way: ended, or frozen in place and gone on with. Raises RuntimeError
-        when the engine's checksum differs from the trainer's.
+        `mode` is what becomes of requests under way: ended, or frozen in place and gone on with. A transfer after which
+        the engine's checksum differs from the trainer's is tried once more; RuntimeError when it still does.
         """
         began = time.monotonic()
         await self.engine.call("pause_generation", mode, deadline_s=self._deadline_s)
@@ -140,19 +148,34 @@ class Crew:
         exports = await asyncio.gather(
             *(t.call("export_actor", dtype, deadline_s=None) for t in self.trainers)
         )
-        tensors, expected = exports[0]
-        stored = await self.engine.call("update_weights", version, ray.put(tensors), deadline_s=None)
+        stored = await self._transfer(version, *exports[0])
         transferred = time.monotonic()
-        if stored != expected:
-            raise RuntimeError(
+        await asyncio.gather(*(t.call("rotate", version, deadline_s=self._deadline_s) for t in self.trainers))
+        verified = time.monotonic()
+        await self.engine.call("continue_generation", deadline_s=self._deadline_s)
+        return Publication(
+            quiesce_s=quiesced - began,
+            transfer_s=transferred - quiesced,
+            verify_s=verified - transferred,
+            resume_s=time.monotonic() - verified,
+            checksum=stored,
+        )
+
+    async def _transfer(self, version: int, tensors: dict[str, Any], expected: str) -> str:
+        """Have the engine take the weights; the checksum of what it holds, which is `expected`."""
+        reference = ray.put(tensors)
+        for is_last in (False, True):
+            stored = await self.engine.call("update_weights", version, reference, deadline_s=None)
+            if stored == expected:
+                return stored
+            told = (
                 f"publication of weight version {version}: {self.engine.name} holds checksum {stored}, the trainer "
                 f"exported {expected}; the engine's weights are not the trainer's"
             )
-        await asyncio.gather(*(t.call("rotate", version, deadline_s=self._deadline_s) for t in self.trainers))
-        await self.engine.call("continue_generation", deadline_s=self._deadline_s)
-        return Publication(
-            quiesced - began, transferred - quiesced, time.monotonic() - transferred, checksum=stored
-        )
+            if is_last:
+                raise RuntimeError(told)
+            _log.warning("%s; trying once more", told)
+        raise AssertionError("unreachable")
 
     async def save_weights(self, directory: Path, role: str) -> None:
         """Write one role's weights as Hugging Face files."""

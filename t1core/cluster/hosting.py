@@ -79,6 +79,7 @@ def make_boxes(config: CampaignConfig) -> tuple[Sandbox, Grader]:
     sandbox = open_kind(
         config.sandbox.kind,
         image=image,
+        is_overlay=config.sandbox.image_root == "overlay",
         environment=config.sandbox.harbor_environment,
         options=config.sandbox.harbor_options,
     )

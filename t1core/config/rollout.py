@@ -68,6 +68,9 @@ class SandboxSettings(Settings):
     image_dir: str = ""
     """Root directory of an unpacked image: graders and bubblewrap boxes see its /usr in place of the host's. Empty: the
     host's."""
+    image_root: Literal["read_only", "overlay"] = "read_only"
+    """Of the image in `image_dir`, for bubblewrap: its /usr as it is, or all of it as a root that can be written (host
+    root, kernel 5.19)."""
     create_rate_per_s: float = Field(40.0, gt=0)
     """Boxes opened a second at most, training and evaluation together. T1: 6."""
 
@@ -77,6 +80,11 @@ class SandboxSettings(Settings):
             raise ValueError(
                 "sandbox.kind='harbor' needs sandbox.harbor_environment: a kind of Harbor's (daytona, modal, e2b), or "
                 "module:Class"
+            )
+        if self.image_root == "overlay" and (self.kind != "bubblewrap" or not self.image_dir):
+            raise ValueError(
+                "sandbox.image_root='overlay' has no effect without sandbox.kind='bubblewrap' and sandbox.image_dir: "
+                "set both, or leave it out"
             )
         if self.kind != "harbor" and (self.harbor_environment or self.harbor_options):
             raise ValueError(
@@ -106,8 +114,9 @@ _READERS_OF_SHAPING = {
 
 
 class RewardSettings(Settings):
-    kind: Literal["dense", "binary", "ratio"] = "dense"
-    """dense: tests passed over `scale`. binary: all passed. ratio: T1's ratio variant."""
+    kind: str = Field("dense", pattern=r"^(dense|binary|ratio|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")
+    """dense: tests passed over `scale`. binary: all passed. ratio: T1's ratio variant. module:function: a rule of your
+    own, called with passed, total and scale."""
     scale: float = Field(20.0, gt=0)
     """S of r = P / S."""
     subtract_nop: bool = False

@@ -45,10 +45,13 @@ class StepClock:
         if self.publication is not None:
             published = self.publication
             metrics |= {
-                "time/publish_s": published.quiesce_s + published.transfer_s + published.verify_s,
+                "time/publish_s": (
+                    published.quiesce_s + published.transfer_s + published.verify_s + published.resume_s
+                ),
                 "time/quiesce_s": published.quiesce_s,
                 "time/transfer_s": published.transfer_s,
                 "time/verify_s": published.verify_s,
+                "time/resume_s": published.resume_s,
             }
         metrics |= {
             "cpu/generate_s": cpu.generate - self._cpu.generate,

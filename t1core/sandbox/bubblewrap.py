@@ -27,24 +27,34 @@ KEPT_DIRECTORIES = ("/app", "/root", "/tmp", "/logs")
 BOX_PATH = f"{BOX_PREFIX}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START_DEADLINE_S = 60.0
 ROOT_BYTES = SHARED_MEMORY_BYTES = 64 << 20
-_PAYLOAD = tuple(f"t1core.sandbox.inbox.{name}" for name in ("control", "terminal", "watch", "wire"))
+_PAYLOAD = tuple(
+    f"t1core.sandbox.inbox.{name}" for name in ("control", "terminal", "watch", "wire", "overlay")
+)
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETUID", "SETGID")
 
 
 class BubblewrapSandbox:
     """Opens bubblewrap boxes. One per process is enough; `close` ends every box it opened."""
 
-    def __init__(self, *, max_boxes: int = BLOCK_SIZE, image: Path | None = None) -> None:
+    def __init__(
+        self, *, max_boxes: int = BLOCK_SIZE, image: Path | None = None, is_overlay: bool = False
+    ) -> None:
         """`max_boxes` counts what has a place on the host: open boxes, and layers not closed yet.
 
         `image` is the root directory of an unpacked image, readable by everyone: boxes take /usr and what belongs to
         it from there, and start with what it holds in the directories they keep. It needs bash, tmux, the locale
-        C.UTF-8 and a C library that our Python runs with. Raises SandboxUnavailable for what this machine or the
-        image lacks, ValueError for an image that is no directory.
+        C.UTF-8 and a C library that our Python runs with. With `is_overlay` the whole of the image is the box's root
+        and can be written: what is written lies in a layer above it. Raises SandboxUnavailable for what this machine or
+        the image lacks, ValueError for an image that is no directory.
         """
         if image is not None and not image.is_dir():
             raise ValueError(f"image {image}: no such directory; unpack the image there")
         self._image, self._system = image, image.resolve() if image is not None else Path("/")
+        self._is_overlay = is_overlay
+        if is_overlay and image is None:
+            raise ValueError("an overlay needs an image to lie over: name its unpacked root directory")
+        if is_overlay and os.geteuid() != 0:
+            raise SandboxUnavailable("an image's root can be overlaid by root only", fix="run as root")
         self._bwrap, self._setpriv = shutil.which("bwrap"), shutil.which("setpriv")
         if self._bwrap is None:
             raise SandboxUnavailable("bubblewrap is not installed", fix="apt-get install -y bubblewrap")
@@ -61,6 +71,7 @@ class BubblewrapSandbox:
         self._runtime = ensure_runtime()
         payload = install_payload(self._runtime, _PAYLOAD)
         self._payload_argv = payload_argv(BOX_PREFIX, payload, _PAYLOAD[0])
+        self._overlay_argv = payload_argv(str(self._runtime), payload, _PAYLOAD[-1])
         self._block = StateBlock(num_slots=max_boxes)
         self.state_path = self._block.path
         self._etc = self._block.path / "etc"
@@ -97,11 +108,15 @@ class BubblewrapSandbox:
 
     def _start(self, spec: BoxSpec, recipe: Recipe, *, claim: Claim, more: Sequence[str]) -> BubblewrapBox:
         tops = dict.fromkeys([*KEPT_DIRECTORIES, *recipe.directories, *more])
-        directories = {top: claim.path / top[1:] for top in tops}
+        files = claim.path
+        if self._is_overlay:
+            files = furnish.make_overlay(claim.path, uid=claim.uid)
+            tops |= dict.fromkeys(furnish.top_directories(self._system))
+        directories = {top: files / top[1:] for top in tops}
         for top, directory in directories.items():
             directory.mkdir()
             directory.chmod(0o1777 if top == "/tmp" else 0o755)
-            if self._image is not None:
+            if self._image is not None and not self._is_overlay:
                 furnish.copy_from_image(self._system, top, directory)
         furnish.host_path(recipe.workdir, directories).mkdir(parents=True, exist_ok=True)
         for step in recipe.steps:
@@ -118,9 +133,12 @@ class BubblewrapSandbox:
             os.lseek(filter_fd, 0, os.SEEK_SET)
             os.set_inheritable(filter_fd, True)
             env = {**recipe.env, **spec.env}
-            arguments = self._arguments(directories, env=env, workdir=recipe.workdir, seccomp_fd=filter_fd)
+            places = self._root_over(claim.path) if self._is_overlay else self._places(directories)
+            arguments = self._arguments(places, env=env, workdir=recipe.workdir, seccomp_fd=filter_fd)
+            overlay = [*self._overlay_argv, str(claim.uid), str(self._system), str(claim.path)]
             process = subprocess.Popen(
                 [
+                    *(overlay if self._is_overlay else ()),
                     *self._as_uid(claim.uid),
                     self._bwrap,
                     *arguments,
@@ -149,6 +167,7 @@ class BubblewrapSandbox:
             errors_fd=errors,
             claim=claim,
             directories=directories,
+            is_overlay=self._is_overlay,
             workdir=recipe.workdir,
             env=env,
             on_closed=self._boxes.discard,
@@ -164,7 +183,8 @@ class BubblewrapSandbox:
             "CORE": 0,
         }
         pairs = [f"{name}={value}" for name, value in limits.items()]
-        return [*self._payload_argv, str(inner.fileno()), *sizes, ":".join(directories), *pairs]
+        counted = furnish.SEEN_UPPER if self._is_overlay else ":".join(directories)
+        return [*self._payload_argv, str(inner.fileno()), *sizes, counted, *pairs]
 
     def _as_uid(self, uid: int) -> list[str]:
         if os.geteuid() != 0:
@@ -173,7 +193,7 @@ class BubblewrapSandbox:
         return [self._setpriv, f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
 
     def _arguments(
-        self, directories: Mapping[str, Path], *, env: Mapping[str, str], workdir: str, seccomp_fd: int
+        self, places: Sequence[str], *, env: Mapping[str, str], workdir: str, seccomp_fd: int
     ) -> list[str]:
         out = ["--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
         out += ["--unshare-cgroup-try", "--disable-userns", "--uid", "0", "--gid", "0", "--hostname", "box"]
@@ -188,21 +208,8 @@ class BubblewrapSandbox:
         ]
         for capability in _CAPABILITIES:
             out += ["--cap-add", f"CAP_{capability}"]
-        out += ["--size", str(ROOT_BYTES), "--tmpfs", "/", "--ro-bind", str(self._system / "usr"), "/usr"]
-        for name in ("bin", "sbin", "lib", "lib32", "lib64"):
-            host = self._system / name
-            if host.is_symlink():
-                out += ["--symlink", os.readlink(host), f"/{name}"]
-            elif host.is_dir():
-                out += ["--ro-bind", str(host), f"/{name}"]
-        out += ["--ro-bind", str(self._etc), "/etc"]
-        for name in ("alternatives", "ld.so.cache", "localtime"):
-            out += ["--ro-bind-try", str(self._system / "etc" / name), f"/etc/{name}"]
-        out += ["--ro-bind", str(self._runtime), BOX_PREFIX, "--proc", "/proc", "--dev", "/dev"]
-        out += ["--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-        for top, host in directories.items():
-            out += ["--bind", str(host), top]
-        out += ["--dir", "/run/t1", "--dir", "/var/tmp", "--clearenv"]
+        out += places
+        out += ["--clearenv"]
         fixed = {
             "PATH": BOX_PATH,
             "HOME": "/root",
@@ -217,6 +224,35 @@ class BubblewrapSandbox:
         for name, value in {**fixed, **env}.items():
             out += ["--setenv", name, value]
         return [*out, "--chdir", workdir]
+
+    def _root_over(self, place: Path) -> list[str]:
+        """Mounts of a box whose root is an overlay: the image's /etc, but for the few files that are ours."""
+        out = ["--bind", str(place / "root"), "/", *self._runtime_places()]
+        for name in ("hosts", "hostname", "inputrc", "tmux.conf"):
+            out += ["--ro-bind", str(self._etc / name), f"/etc/{name}"]
+        out += ["--size", str(ROOT_BYTES), "--tmpfs", "/run", "--dir", "/run/t1", "--dir", "/var/tmp"]
+        return [*out, "--ro-bind", str(place / "upper"), furnish.SEEN_UPPER]
+
+    def _runtime_places(self) -> list[str]:
+        out = ["--ro-bind", str(self._runtime), BOX_PREFIX, "--proc", "/proc", "--dev", "/dev"]
+        return [*out, "--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+
+    def _places(self, directories: Mapping[str, Path]) -> list[str]:
+        """Mounts of a box over a read-only system."""
+        out = ["--size", str(ROOT_BYTES), "--tmpfs", "/", "--ro-bind", str(self._system / "usr"), "/usr"]
+        for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+            host = self._system / name
+            if host.is_symlink():
+                out += ["--symlink", os.readlink(host), f"/{name}"]
+            elif host.is_dir():
+                out += ["--ro-bind", str(host), f"/{name}"]
+        out += ["--ro-bind", str(self._etc), "/etc"]
+        for name in ("alternatives", "ld.so.cache", "localtime"):
+            out += ["--ro-bind-try", str(self._system / "etc" / name), f"/etc/{name}"]
+        out += self._runtime_places()
+        for top, host in directories.items():
+            out += ["--bind", str(host), top]
+        return [*out, "--dir", "/run/t1", "--dir", "/var/tmp"]
 
     async def close(self) -> None:
         """Close every box still open and give the state block back. Layers of this sandbox end too."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from t1core.sandbox.channel import CONTROL_DEADLINE_S, Channel, OutputReader
 from t1core.sandbox.dockerfile import Copy, Recipe
+from t1core.sandbox.furnish import written
 from t1core.sandbox.sandbox import (
     TERMINAL_HEIGHT,
     TERMINAL_WIDTH,
@@ -43,6 +44,7 @@ class BubblewrapBox:
         errors_fd: int,
         claim: Claim,
         directories: Mapping[str, Path],
+        is_overlay: bool,
         workdir: str,
         env: Mapping[str, str],
         on_closed: Callable[["BubblewrapBox"], None],
@@ -51,6 +53,7 @@ class BubblewrapBox:
         self.spec, self.path, self.workdir, self._env = spec, claim.path, workdir, env
         self._process, self._errors_fd = process, errors_fd
         self._claim, self._directories, self._on_closed = claim, dict(directories), on_closed
+        self._is_overlay = is_overlay
         self._channel = Channel(control, box_id=spec.box_id, why_dead=self._why_dead)
         self.cpu_s = 0.0  # user and system time of everything that ran in the box; known once it ended
         self._ending: asyncio.Task[None] | None = None
@@ -65,7 +68,7 @@ class BubblewrapBox:
             raise BoxTimeout(f"box {self.spec.box_id}: not up within {deadline_s:g} s") from None
         except BoxDied:
             said = self._said()
-            if "bwrap:" in said:
+            if "bwrap:" in said or "overlay:" in said:
                 raise SandboxUnavailable(
                     f"bubblewrap refused to open a box: {said}",
                     fix="run `t1 doctor`, which names the setting that is in the way",
@@ -203,7 +206,8 @@ class BubblewrapBox:
         return Layer(
             box_id=self.spec.box_id,
             path=self.path,
-            directories=self._directories,
+            directories=written(self.path / "upper") if self._is_overlay else self._directories,
+            is_overlay=self._is_overlay,
             uid=self._claim.uid,
             workdir=workdir or self.workdir,
             env=self._env if env is None else env,
@@ -272,6 +276,11 @@ class BubblewrapTerminal:
     async def screen(self) -> str:
         """See `Terminal.screen`."""
         (text,) = await self._channel.ask("screen")
+        return text.decode(errors="replace").rstrip()
+
+    async def colours(self) -> str:
+        """See `Terminal.colours`."""
+        (text,) = await self._channel.ask("colours")
         return text.decode(errors="replace").rstrip()
 
     async def capture(self, *, is_whole: bool) -> str:

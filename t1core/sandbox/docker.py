@@ -22,10 +22,12 @@ from t1core.sandbox.docker_api import DockerApi, DockerError, DockerSilent, sock
 from t1core.sandbox.machine import Finished
 from t1core.sandbox.machine_box import MachineBox, refuse_without_room
 from t1core.sandbox.request import refuse_without_image
-from t1core.sandbox.sandbox import BoxBroken, BoxDied, BoxSpec, SandboxUnavailable
+from t1core.sandbox.sandbox import BoxBroken, BoxDied, BoxSpec, BoxTimeout, SandboxUnavailable
 
 OWNER = "t1core.owner"
 FIX = "start a Docker daemon, and let DOCKER_HOST name its UNIX socket if that is not /var/run/docker.sock"
+# The container's first process: it reaps, and no signal from inside can end it.
+_FIRST = "while :; do sleep 3600 & wait $!; done"
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETUID", "SETGID")
 
 
@@ -139,7 +141,6 @@ class DockerSandbox:
             "CapDrop": ["ALL"],
             "CapAdd": list(_CAPABILITIES),
             "SecurityOpt": ["no-new-privileges"],
-            "Init": True,
         }
         if spec.cpus is not None:
             limits["NanoCpus"] = int(spec.cpus * 1e9)
@@ -150,8 +151,8 @@ class DockerSandbox:
             "/containers/create",
             body={
                 "Image": image,
-                "Entrypoint": ["sleep"],
-                "Cmd": ["infinity"],
+                "Entrypoint": ["bash", "-c", _FIRST],
+                "Cmd": [],
                 "Env": [f"{name}={value}" for name, value in spec.env.items()],
                 "Hostname": "box",
                 "Labels": {OWNER: f"{socket.gethostname()}:{os.getpid()}"},
@@ -192,7 +193,7 @@ class Container:
                 output = await self._api.output(made["Id"])
                 found = await self._api.call("GET", f"/exec/{made['Id']}/json")
         except TimeoutError:
-            raise BoxDied(f"box {self._box_id}: its container did not answer within {within_s:g} s") from None
+            raise BoxTimeout(f"box {self._box_id}: no answer within {within_s:g} s") from None
         except DockerSilent as error:
             raise BoxDied(f"box {self._box_id}: {error}") from None
         except DockerError as error:
@@ -200,14 +201,16 @@ class Container:
         return Finished(found["ExitCode"] or 0, output.decode("ascii", errors="replace"))
 
     async def _end(self, error: DockerError) -> Exception:
-        """What became of a container that takes no command: killed for its memory is its own doing."""
+        """What became of a container that takes no command. While the daemon answers and knows it, that is the doing of
+        what runs in it: killed for its memory, or without the shell that is asked for."""
         try:
             state = (await self._api.call("GET", f"/containers/{self.ident}/json"))["State"]
         except (DockerError, DockerSilent):
             return BoxDied(f"box {self._box_id}: {error}")
-        if state.get("OOMKilled"):
-            return BoxBroken(f"box {self._box_id} is gone: it used more memory than it may")
-        return BoxDied(f"box {self._box_id}: {error}")
+        if error.status >= 500 and state.get("Running"):
+            return BoxDied(f"box {self._box_id}: {error}")
+        why = "it used more memory than it may" if state.get("OOMKilled") else str(error)
+        return BoxBroken(f"box {self._box_id} is gone: {why}")
 
     async def upload(self, source: Path, target: str) -> None:
         """See `Machine.upload`."""

@@ -6,7 +6,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from t1core.sandbox.dockerfile import Copy
+from t1core.sandbox.dockerfile import RESERVED, Copy
+
+SEEN_UPPER = "/run/t1/upper"  # where a box over an overlay sees what it has written, to count it
 
 
 def copy_in(step: Copy, *, environment_dir: Path, directories: Mapping[str, Path]) -> None:
@@ -40,6 +42,34 @@ def copy_from_image(image: Path, top: str, target: Path) -> None:
             for path in (os.path.join(directory, name) for name in names):
                 if not os.path.islink(path):
                     os.chmod(path, os.stat(path).st_mode & 0o777)
+
+
+def make_overlay(place: Path, *, uid: int) -> Path:
+    """The directories of a box's overlay root; returns the one that holds what the box writes."""
+    for name in ("lower", "upper", "work", "root"):
+        (place / name).mkdir()
+        (place / name).chmod(0o755)
+    os.chown(place / "upper", uid, uid)
+    return place / "upper"
+
+
+def top_directories(root: Path) -> list[str]:
+    """Top-level directories below a root that are no part of a system, links left out."""
+    return [
+        f"/{name}"
+        for name in sorted(os.listdir(root))
+        if name not in RESERVED and (root / name).is_dir() and not (root / name).is_symlink()
+    ]
+
+
+def written(upper: Path) -> dict[str, Path]:
+    """What a dead box over an overlay leaves to be graded, by its path in the box: real directories only, since a box
+    may have put a link in the place of one. Of the system, /usr/local."""
+    found = {top: upper / top[1:] for top in top_directories(upper)}
+    local = upper / "usr" / "local"
+    if local.is_dir() and not local.is_symlink() and not local.parent.is_symlink():
+        found["/usr/local"] = local
+    return found
 
 
 def host_path(path: str, directories: Mapping[str, Path]) -> Path:

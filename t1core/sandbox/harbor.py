@@ -19,7 +19,7 @@ from t1core.sandbox.bubblewrap import BubblewrapSandbox
 from t1core.sandbox.machine import Finished, answered, shell
 from t1core.sandbox.machine_box import MachineBox, refuse_without_room
 from t1core.sandbox.request import refuse_without_image
-from t1core.sandbox.sandbox import BoxBroken, BoxDied, BoxSpec, SandboxUnavailable
+from t1core.sandbox.sandbox import BoxBroken, BoxDied, BoxSpec, BoxTimeout, SandboxUnavailable
 
 FIX = "pip install 't1core[harbor]'"
 KNOWN = ((0, 25), (0, 27))  # from, below
@@ -166,6 +166,8 @@ class Environment:
         try:
             async with asyncio.timeout(within_s):
                 return await work
+        except TimeoutError:
+            raise BoxTimeout(f"box {self._box_id}: no answer within {within_s:g} s") from None
         except Exception as error:  # a provider's own errors, of every kind
             raise BoxDied(f"box {self._box_id}: {type(error).__name__}: {error}"[:500]) from None
 

@@ -66,15 +66,20 @@ async def _ask_daemon() -> tuple[str, int]:
 
 
 def open_kind(
-    kind: Kind, *, image: Path | None = None, environment: str = "", options: str = ""
+    kind: Kind,
+    *,
+    image: Path | None = None,
+    is_overlay: bool = False,
+    environment: str = "",
+    options: str = "",
 ) -> BubblewrapSandbox | DockerSandbox | HarborSandbox:
-    """A sandbox of that kind. `image` is bubblewrap's; `environment` and `options`, a JSON object of keyword arguments,
-    are Harbor's. Raises what the kind's constructor raises."""
+    """A sandbox of that kind. `image` and `is_overlay` are bubblewrap's; `environment` and `options`, a JSON object of
+    keyword arguments, are Harbor's. Raises what the kind's constructor raises."""
     if kind == "docker":
         return DockerSandbox(max_boxes=BLOCK_SIZE)
     if kind == "harbor":
         return HarborSandbox(environment=environment, max_boxes=BLOCK_SIZE, options=_object(options))
-    return BubblewrapSandbox(image=image)
+    return BubblewrapSandbox(image=image, is_overlay=is_overlay)
 
 
 def _object(text: str) -> Mapping[str, Any]:

@@ -51,7 +51,8 @@ class Machine(Protocol):
     async def run(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, within_s: float
     ) -> Finished:
-        """Run a program to its end. Raises BoxDied when the machine is gone or does not answer."""
+        """Run a program to its end. Raises BoxDied when the machine is gone, BoxTimeout when the program does not end,
+        BoxBroken when what runs there has made it take no program any more."""
         ...
 
     async def upload(self, source: Path, target: str) -> None:

@@ -21,6 +21,7 @@ from t1core.sandbox.sandbox import (
     BoxBroken,
     BoxDied,
     BoxSpec,
+    BoxTimeout,
     ExecResult,
     Layer,
     SandboxUnavailable,
@@ -80,9 +81,15 @@ class MachineBox:
     ) -> Finished:
         if self._ending is not None:
             raise BoxDied(f"box {self.spec.box_id} is gone: it was closed")
-        return await self._machine.run(
-            argv, env=_ENV | self._env | dict(env or {}), cwd=cwd, within_s=within_s
-        )
+        given = {"env": _ENV | self._env | dict(env or {}), "cwd": cwd}
+        try:
+            return await self._machine.run(argv, **given, within_s=within_s)
+        except BoxTimeout as silent:
+            # Where another program still answers, it is what runs there that holds this one up.
+            answer = await self._machine.run(shell("echo here"), **given, within_s=CONTROL_DEADLINE_S)
+            if answered(answer, box_id=self.spec.box_id) == b"here\n":
+                raise BoxBroken(f"{silent}, and it answers otherwise") from None
+            raise
 
     async def exec(
         self, cmd: str, *, timeout_s: float, env: Mapping[str, str] | None = None, cwd: str | None = None

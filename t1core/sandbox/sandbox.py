@@ -85,7 +85,7 @@ class Layer:
 
     `directories` maps a path in the box (`/app`) to a path on the host. Everything in them was written by the
     agent: never follow links there, never execute, never import. `env` is what the Dockerfile and the task set in the
-    box. `close` removes the files.
+    box. With `is_overlay` they lie over the image's own directories of the same names. `close` removes the files.
     """
 
     box_id: str
@@ -96,6 +96,7 @@ class Layer:
     env: Mapping[str, str]
     cpu_s: float
     on_close: Callable[[], None] = field(repr=False, compare=False)
+    is_overlay: bool = False
 
     def close(self) -> None:
         """Remove the layer's files and give its place back to the sandbox; twice is harmless, and closing the
@@ -114,6 +115,10 @@ class Terminal(Protocol):
 
     async def screen(self) -> str:
         """The visible pane, trailing blank lines removed."""
+        ...
+
+    async def colours(self) -> str:
+        """The visible pane with the sequences that colour it (SGR), trailing blank lines removed."""
         ...
 
     async def capture(self, *, is_whole: bool) -> str:

@@ -143,7 +143,14 @@ class ForkServer:
         ended_by_itself = False
         try:
             numbers = (layer.uid, timeout_s, memory_mb, max_processes)
-            words = (layer.workdir, str(tests), mode, "01"[puts_tests_away], *canaries)
+            words = (
+                layer.workdir,
+                str(tests),
+                mode,
+                "01"[puts_tests_away],
+                "01"[layer.is_overlay],
+                *canaries,
+            )
             words += (
                 str(len(env)),
                 *(word for pair in env.items() for word in pair),

@@ -135,7 +135,7 @@ class Grader:
             raise ValueError(f"attempt_dir {attempt_dir} is not empty: every attempt needs one of its own")
         async with self._turns:
             started = time.monotonic()
-            scan = scan_layer(layer.directories)
+            scan = scan_layer(layer.directories, is_overlay=layer.is_overlay)
             flags = list(scan.flags)
             try:
                 run = await self._run(task, layer, links=scan.links)

@@ -30,9 +30,9 @@ class Scan:
     links: tuple[str, ...]
 
 
-def scan_layer(directories: Mapping[str, Path]) -> Scan:
+def scan_layer(directories: Mapping[str, Path], *, is_overlay: bool = False) -> Scan:
     """Flags: special files, set-uid files, a report written in advance, links in the way of mounts or to the tests,
-    pytest hooks, directories that cannot be looked into."""
+    pytest hooks, directories that cannot be looked into. With `is_overlay` the mark that a file was removed is none."""
     flags = []
     links = []
     verifier = directories["/logs"] / "verifier" if "/logs" in directories else None
@@ -49,7 +49,7 @@ def scan_layer(directories: Mapping[str, Path]) -> Scan:
                     for entry in entries:
                         seen += 1
                         where = top + entry.path[len(str(host)) :]
-                        found = _kind(entry)
+                        found = "" if is_overlay and _is_whiteout(entry) else _kind(entry)
                         if found == "directory":
                             pending.append(entry.path)
                         elif found == "link":
@@ -84,6 +84,11 @@ def may_leave(link: str, target: str) -> bool:
 def _flag(kind: str, where: str) -> str:
     shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in where)
     return f"{kind}:{shown}"[:MAX_FLAG_CHARS]
+
+
+def _is_whiteout(entry: os.DirEntry[str]) -> bool:
+    found = entry.stat(follow_symlinks=False)
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
 
 
 def _kind(entry: os.DirEntry[str]) -> str:

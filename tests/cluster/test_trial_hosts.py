@@ -46,7 +46,7 @@ def test_each_host_gets_its_share_and_no_more_than_its_cap():
         await until_running(hosts, 6)
         await asyncio.sleep(0.01)
         assert [len(host.running) for host in hosts] == [2, 2, 2] and placing.num_live == 6
-        while any(host.running for host in hosts):
+        while not all(task.done() for task in work):
             for host in hosts:
                 for future in list(host.running.values()):
                     if not future.done():

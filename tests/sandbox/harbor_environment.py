@@ -1,7 +1,9 @@
 """An environment of Harbor's for tests: each is a bubblewrap box. Imported only where harbor is installed."""
 
 import base64
+import io
 import shlex
+import tarfile
 from pathlib import Path
 
 from harbor.environments.base import BaseEnvironment, ExecResult
@@ -43,6 +45,7 @@ class BoxEnvironment(BaseEnvironment):
             _sandbox = BubblewrapSandbox()
         env = self._merge_env(None) or {}
         self.box = await _sandbox.open(BoxSpec(self.session_id, None, env=env, storage_mb=2048))
+        await self.box.exec("mkdir -p /logs/agent /logs/verifier /logs/artifacts", timeout_s=60)
         live.append(self)
 
     async def stop(self, delete):
@@ -73,4 +76,7 @@ class BoxEnvironment(BaseEnvironment):
         Path(target_path).write_bytes(base64.b64decode(done.stdout))
 
     async def download_dir(self, source_dir, target_dir):
-        raise NotImplementedError
+        done = await self.box.exec(f"tar -c -C {shlex.quote(str(source_dir))} . | base64 -w 0", timeout_s=60)
+        Path(target_dir).mkdir(parents=True, exist_ok=True)
+        with tarfile.open(fileobj=io.BytesIO(base64.b64decode(done.stdout))) as archive:
+            archive.extractall(target_dir, filter="data")

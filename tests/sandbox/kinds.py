@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -17,13 +18,21 @@ from tests.sandbox.docker_server import DockerServer
 
 IMAGE = "org/box:1"
 ENVIRONMENT = "tests.sandbox.harbor_environment:BoxEnvironment"
-KINDS = ("bubblewrap", "bubblewrap over an image", "docker", "harbor")
+KINDS = (
+    "bubblewrap",
+    "bubblewrap over an image",
+    "bubblewrap over an overlay of an image",
+    "docker",
+    "harbor",
+)
 
 
 def skip_where_unable(kind):
     """Skip a test whose kind cannot run here, with what `t1 doctor` says. Docker has a server of our own."""
     if kind == "harbor" and (problems := probe_kind("harbor").problems):
         pytest.skip(f"harbor: {problems[0].what}; fix: {problems[0].fix}")
+    if "overlay" in kind and os.geteuid() != 0:
+        pytest.skip("an image's root can be overlaid by root only")
 
 
 async def close_environments():
@@ -48,7 +57,7 @@ async def opened(kind, *, image, max_boxes=16):
             sandbox = HarborSandbox(environment=ENVIRONMENT, max_boxes=max_boxes)
             stack.push_async_callback(close_environments)
         else:
-            given = {"image": image} if kind.endswith("an image") else {}
+            given = {"image": image, "is_overlay": "overlay" in kind} if kind.endswith("an image") else {}
             sandbox = BubblewrapSandbox(max_boxes=max_boxes, **given)
         stack.push_async_callback(sandbox.close)
         yield sandbox

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from t1core.cli import app
+from t1core.sandbox import machine_terminal
 from t1core.sandbox.docker import OWNER, DockerSandbox
 from t1core.sandbox.docker_api import DockerApi, DockerError, DockerSilent
 from t1core.sandbox.kinds import probe_kind
@@ -99,15 +100,42 @@ def test_a_container_is_asked_for_with_its_limits():
     with_docker(run)
 
 
-def test_a_dead_container_is_the_sandboxs_failure_unless_memory_killed_it():
+@pytest.mark.parametrize(
+    ("oom_killed", "why"), [(False, "is not running"), (True, "used more memory than it may")]
+)
+def test_a_container_that_ended_is_its_own_doing(oom_killed, why):
     async def run(sandbox, _):
-        for oom_killed, error in ((False, BoxDied), (True, BoxBroken)):
-            box = await sandbox.open(spec(docker_image=IMAGE))
-            (container,) = sandbox.server.containers.values()
-            container.layer, container.oom_killed = await container.box.snapshot(), oom_killed
-            with pytest.raises(error):
-                await box.exec("true", timeout_s=10)
-            await box.close()
+        box = await sandbox.open(spec(docker_image=IMAGE))
+        (container,) = sandbox.server.containers.values()
+        container.layer, container.oom_killed = await container.box.snapshot(), oom_killed
+        with pytest.raises(BoxBroken, match=why):
+            await box.exec("true", timeout_s=10)
+        layer = await box.snapshot()
+        assert "/app" in layer.directories
+        layer.close()
+
+    with_docker(run)
+
+
+def test_a_container_that_the_daemon_lost_is_the_sandboxs_failure():
+    async def run(sandbox, _):
+        box = await sandbox.open(spec(docker_image=IMAGE))
+        sandbox.server.containers.clear()
+        with pytest.raises(BoxDied, match="No such container"):
+            await box.exec("true", timeout_s=10)
+
+    with_docker(run)
+
+
+def test_a_stopped_terminal_is_the_boxs_own_doing(monkeypatch):
+    monkeypatch.setattr(machine_terminal, "CONTROL_DEADLINE_S", 2.0)
+
+    async def run(sandbox, _):
+        box = await sandbox.open(spec(docker_image=IMAGE))
+        terminal = await box.terminal()
+        with pytest.raises(BoxBroken, match="and it answers otherwise"):
+            await terminal.send_keys("kill -STOP $PPID\n", max_wait_s=0.5)
+            await terminal.send_keys("echo here\n", max_wait_s=0.5)
 
     with_docker(run)
 

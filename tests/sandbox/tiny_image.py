@@ -8,7 +8,23 @@ from pathlib import Path
 
 from t1core.sandbox.runtime import ensure_runtime
 
-PROGRAMS = ("bash", "tmux", "cat", "chmod", "dirname", "echo", "env", "ls", "mkdir", "sleep", "touch")
+PROGRAMS = (
+    "bash",
+    "tmux",
+    "cat",
+    "chmod",
+    "dirname",
+    "echo",
+    "env",
+    "ls",
+    "mkdir",
+    "sleep",
+    "touch",
+    "rm",
+    "mv",
+    "ln",
+    "cp",
+)
 
 
 def make_image(root: Path) -> Path:

@@ -59,9 +59,11 @@ def build_root(
     workdir: str,
     programs: Mapping[str, str],
     system: str,
+    below: str,
 ) -> None:
     """Mount all of it on the directory `at`, make it the root and enter `workdir`; `programs` are the texts of
-    the commands in `COMMANDS`, `system` is the root that /usr is taken from. Needs fresh user and mount
+    the commands in `COMMANDS`, `system` is the root that /usr is taken from, `below` the root over whose directories
+    the agent's lie ("": over none). Needs fresh user and mount
     namespaces, and to be the pid namespace's first process. The agent's directories are only ever mounted:
     nothing below them is looked up before they are inside the new root."""
     mount("", "/", "", MS_REC | MS_PRIVATE)
@@ -87,7 +89,7 @@ def build_root(
             bind_read_only(f"{system}/etc/{name}", f"{at}/etc/{name}")
     bind_read_only("/opt/t1", f"{at}/opt/t1")
     for top, host in directories.items():
-        _layer(at, top=top, host=host)
+        _layer(at, top=top, host=host, below=f"{below}{top}" if below else "")
     mount("proc", f"{at}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for name in _DEVICES:
         with open(f"{at}/dev/{name}", "w"):
@@ -109,21 +111,39 @@ def build_root(
     os.chdir(workdir if os.path.isdir(workdir) else "/")
 
 
-def _layer(at: str, *, top: str, host: str) -> None:
+def _layer(at: str, *, top: str, host: str, below: str) -> None:
     name = top[1:]
-    os.mkdir(f"{at}/{name}")
+    if not os.path.isdir(f"{at}/{name}"):  # of the system, /usr/local may be the agent's
+        os.mkdir(f"{at}/{name}")
     for kind in ("upper", "work"):
         os.makedirs(f"{at}/.upper/{name}/{kind}")
     os.chmod(f"{at}/.upper/{name}/upper", 0o1777 if top == "/tmp" else 0o755)
-    lower, upper, work = (
+    lower, image, upper, work = (
         path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
-        for path in (host, f"{at}/.upper/{name}/upper", f"{at}/.upper/{name}/work")
+        for path in (host, below, f"{at}/.upper/{name}/upper", f"{at}/.upper/{name}/work")
     )
+    if below and os.path.isdir(below) and not _stands_alone(host, depth=top.count("/")):
+        lower = f"{lower}:{image}"
     try:
         options = f"lowerdir={lower},upperdir={upper},workdir={work},userxattr"
         mount("overlay", f"{at}/{name}", "overlay", MS_NOSUID | MS_NODEV, options)
     except OSError:  # kernels before 5.11, and file systems that cannot lie below an overlay
+        if below:
+            raise
         bind_read_only(host, f"{at}/{name}")
+
+
+def _stands_alone(host: str, *, depth: int) -> bool:
+    """Whether a box made a directory anew where the image has one, or one of the `depth` above it: the kernel's mark
+    says so within an overlay, but not at the top of one."""
+    for _ in range(depth):
+        try:
+            if os.getxattr(host, "user.overlay.opaque", follow_symlinks=False) == b"y":
+                return True
+        except OSError:  # no such mark
+            pass
+        host = os.path.dirname(host)
+    return False
 
 
 def unlink_doors(links: Sequence[str]) -> None:

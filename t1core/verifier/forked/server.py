@@ -43,6 +43,7 @@ class Order:
     tests: str
     is_script: bool
     puts_tests_away: bool
+    is_overlay: bool
     passing: str
     failing: str
     env: dict[str, str]
@@ -53,7 +54,7 @@ class Order:
     def read(cls, fields: list[bytes]) -> "Order":
         """From the fields of a `grade` message."""
         ident, uid, timeout_s, memory_mb, processes, *words = fields
-        workdir, tests, mode, away, passing, failing, num_env, *rest = (os.fsdecode(word) for word in words)
+        workdir, tests, mode, away, over, passing, failing, num_env, *rest = map(os.fsdecode, words)
         at = 2 * int(num_env)
         env, (num_links, *rest) = rest[:at], rest[at:]
         links, pairs = rest[: int(num_links)], rest[int(num_links) :]
@@ -67,6 +68,7 @@ class Order:
             tests=tests,
             is_script=mode == "script",
             puts_tests_away=away == "1",
+            is_overlay=over == "1",
             passing=passing,
             failing=failing,
             env=dict(zip(env[::2], env[1::2], strict=True)),
@@ -194,6 +196,7 @@ class Server:
             directories={top: HOST + host for top, host in order.directories.items()},
             workdir=order.workdir,
             system=self._system,
+            below=self._system if order.is_overlay else "",
             programs=alone.programs(self._payload) if order.is_script else {},
         )
         root.unlink_doors(order.links)

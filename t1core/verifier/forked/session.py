@@ -36,7 +36,8 @@ REPORT_FD, NOTES_FD, REQUEST_FD, REPLY_FD = 200, 201, 202, 203
 TEST_FILE = "/tests/test_outputs.py"
 EMPTY_INI = "/opt/t1/pytest.ini"
 ENVIRONMENT = {
-    "PATH": "/opt/t1/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    # The system's before /usr/local, which is the agent's in a box over an overlay.
+    "PATH": "/opt/t1/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin",
     "HOME": "/root",
     "USER": "root",
     "LOGNAME": "root",
