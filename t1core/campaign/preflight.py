@@ -12,7 +12,7 @@ from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.planning import check_capacity
 from t1core.campaign.sinks import missing_packages
 from t1core.cluster.agent_limits import agent_limits
-from t1core.cluster.engines import sglang_python
+from t1core.cluster.engines import check_engine, sglang_python
 from t1core.config import CampaignConfig
 from t1core.controller.evaluate import SPLITS
 from t1core.sandbox.descriptors import raise_descriptors
@@ -65,6 +65,10 @@ def check_machine(config: CampaignConfig) -> None:
             f"rollout.engine=sglang runs in an environment of its own, and there is no {python}: make it with "
             "`./setup.sh sglang` (`./setup.sh sglang-cpu` without a GPU), or name another with rollout.sglang.python"
         )
+    try:
+        check_engine(config)
+    except ValueError as refused:
+        problems.append(str(refused))
     if not cluster.address:
         cores = len(os.sched_getaffinity(0))
         needed = config.train.num_ranks + 1
