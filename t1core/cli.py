@@ -10,10 +10,13 @@ from typing import Annotated
 
 import typer
 
+from t1core.campaign import commands
+from t1core.campaign.commands import Overrides, Preset, RunPath
+from t1core.campaign.commands import say as _say
+
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
-Preset = Annotated[str, typer.Argument(help="name of a preset, or path of a TOML file")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", help="dotted override: train.actor.lr=2e-6")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="make every check, start and write nothing")]
 
 
 @app.command()
@@ -35,18 +38,16 @@ def campaign(
     preset: Preset,
     overrides: Overrides = None,
     run_name: Annotated[str | None, typer.Option(help="name of the run directory")] = None,
-    is_dry: Annotated[
-        bool, typer.Option("--dry-run", help="build every object, print the plan, start nothing")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Run a campaign in the foreground."""
     from t1core.config import load_config
 
     config = load_config(preset, overrides or ())  # before the imports that take seconds
-    if is_dry:
-        from t1core.campaign.dry_run import dry_run
+    if dry_run:
+        from t1core.campaign.rehearsal import campaign_lines
 
-        for line in dry_run(config).lines:
+        for line in campaign_lines(config):
             _say(line)
         return
     from t1core.campaign.assets import prepare as make
@@ -87,7 +88,7 @@ def compare_scores(
     from t1core.analysis.scores import score_table
     from t1core.store import Run
 
-    table = score_table({run.name: Run.open(run).scores() for run in runs})
+    table = score_table({str(run): Run.open(run).scores() for run in runs})
     _say("no scores" if table.empty else table.round(4).to_string(index=False))
 
 
@@ -96,24 +97,33 @@ def notebook(
     spec: Annotated[Path, typer.Argument(help="YAML file with a notebook and its parameters")],
     overrides: Annotated[list[str] | None, typer.Option("--set", help="parameter=value")] = None,
     output: Annotated[Path | None, typer.Option(help="where the executed notebook goes")] = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Execute a notebook through papermill, strictly: unknown or ill-typed parameters are refused."""
+    if dry_run:
+        from t1core.campaign.rehearsal import notebook_lines
+
+        for line in notebook_lines(spec, changes=overrides or ()):
+            _say(line)
+        return
     from t1core.campaign.execute import execute
 
     with _interruptible():
         execute(spec, overrides=overrides or (), output=output, say=_say)
 
 
-RunPath = Annotated[Path, typer.Argument(help="run directory")]
-
-
 @app.command()
-def resume(run: RunPath) -> None:
+def resume(
+    run: RunPath,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="begin anew where no checkpoint can be gone on from")
+    ] = False,
+) -> None:
     """Go on with a run that was interrupted, failed or killed, from its newest whole checkpoint."""
     from t1core.campaign.resume import resume_campaign
 
     with _interruptible():
-        resume_campaign(run, say=_say)
+        resume_campaign(run, from_start=from_start, say=_say)
 
 
 @app.command()
@@ -122,12 +132,20 @@ def trials(
     failed: Annotated[
         bool, typer.Option(help="only those that something other than the model broke")
     ] = False,
+    unsolved: Annotated[bool, typer.Option(help="only those that were graded and not solved")] = False,
+    sort: Annotated[
+        str | None,
+        typer.Option(help="largest first by: gap, reward, passed, num_turns, sampled_tokens, time_total_s"),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="at most so many")] = None,
 ) -> None:
-    """List the trials of a run."""
+    """List the trials of a run. The gap is the mean |trainer - rollout| log-prob of a trial's trained tokens."""
     from t1core.campaign.report import trial_lines
     from t1core.store import Run
 
-    for line in trial_lines(Run.open(run), only_failed=failed):
+    for line in trial_lines(
+        Run.open(run), only_failed=failed, only_unsolved=unsolved, sort=sort, limit=limit
+    ):
         _say(line)
 
 
@@ -328,6 +346,119 @@ def pretrain_critic(
 
 
 @app.command()
+def plan(
+    model: Annotated[str, typer.Option(help="nano, 35b, 122b, or a Hugging Face directory")] = "122b",
+    gpus: Annotated[int, typer.Option(min=1, help="all GPUs")] = 128,
+    train_gpus: Annotated[int | None, typer.Option(min=1, help="those that train; else half of them")] = None,
+    wall: Annotated[int, typer.Option(min=1, help="tokens of the longest row")] = 86_016,
+    gpu_memory: Annotated[float, typer.Option(help="GiB of one GPU; T1 had 95")] = 95.0,
+    tp: Annotated[
+        int | None, typer.Option(help="tensor parallel size; without any degree a plan is chosen")
+    ] = None,
+    pp: Annotated[int | None, typer.Option(help="pipeline parallel size")] = None,
+    cp: Annotated[int | None, typer.Option(help="context parallel size")] = None,
+    ep: Annotated[int | None, typer.Option(help="expert parallel size")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="train.max_tokens_per_gpu; 1: rows alone count")] = 1,
+    use: Annotated[str, typer.Option(help="what must fit: turns, resident, actor or critic")] = "turns",
+    precision: Annotated[str, typer.Option(help="bf16 or fp32")] = "bf16",
+    recompute: Annotated[bool, typer.Option(help="layers are run again in backward")] = True,
+    calibration: Annotated[
+        Path | None, typer.Option(help="result of t1 calibrate; else T1's numbers")
+    ] = None,
+    host_memory: Annotated[float, typer.Option(help="GiB of one host; 0: not judged")] = 0.0,
+    gpus_per_host: Annotated[int, typer.Option(min=1)] = 8,
+    boxes: Annotated[int, typer.Option(min=0, help="boxes alive at once, over all hosts")] = 560,
+    box_memory: Annotated[float, typer.Option(help="GiB a box may take")] = 2.0,
+    batch: Annotated[int, typer.Option(help="rows of a step, whose routes lie on a host")] = 512,
+    published: Annotated[bool, typer.Option("--published", help="T1's numbers beside computed ones")] = False,
+) -> None:
+    """Say what a plan takes of each GPU and host, by term, and whether it fits; what breaks it and what would fit."""
+    from t1core.campaign.planning import told
+
+    for line in told(
+        model=model,
+        gpus=gpus,
+        train_gpus=train_gpus,
+        wall=wall,
+        gpu_memory_gib=gpu_memory,
+        degrees={"tp": tp, "pp": pp, "cp": cp, "ep": ep},
+        max_tokens=max_tokens,
+        use=use,
+        precision=precision,
+        recompute=recompute,
+        calibration=calibration,
+        host_memory_gib=host_memory,
+        gpus_per_host=gpus_per_host,
+        boxes=boxes,
+        box_memory_gib=box_memory,
+        batch=batch,
+        published=published,
+    ):
+        _say(line)
+
+
+@app.command()
+def split(
+    gpus: Annotated[int, typer.Option(min=2, help="all GPUs")] = 128,
+    rollout: Annotated[
+        float | None, typer.Option(help="R: GPU time of a step's rollout, in any unit")
+    ] = None,
+    train: Annotated[
+        float | None, typer.Option(help="C: GPU time of a step's training, in the same unit")
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="take R and C from the median step of this run")] = None,
+    engine_gpus: Annotated[int, typer.Option(min=1, help="GPUs of one engine: n is a multiple")] = 1,
+    sigma: Annotated[float, typer.Option(min=0, help="spread of a trial's log duration; 0: all alike")] = 0.6,
+    launched: Annotated[int, typer.Option(min=1, help="trials started a step")] = 560,
+    accepted: Annotated[int, typer.Option(min=1, help="trials waited for")] = 512,
+    slots: Annotated[int, typer.Option(min=1, help="trials a GPU runs at once")] = 8,
+) -> None:
+    """Say how many GPUs should sample and how many train, and what the slowest trials do to it."""
+    from t1core.campaign.planning import told_split
+
+    for line in told_split(
+        gpus=gpus,
+        rollout=rollout,
+        train=train,
+        run=run,
+        engine_gpus=engine_gpus,
+        sigma=sigma,
+        launched=launched,
+        accepted=accepted,
+        slots=slots,
+    ):
+        _say(line)
+
+
+@app.command()
+def calibrate(
+    model: Annotated[
+        str, typer.Option(help="whose width: nano, 35b, 122b, or a Hugging Face directory")
+    ] = "35b",
+    layers: Annotated[str, typer.Option(help="depths; the first is fitted, the others predicted")] = "4,8",
+    tokens: Annotated[
+        str, typer.Option(help="lengths; every second is fitted, the others predicted")
+    ] = "8192,12288,16384,20480,24576",
+    experts: Annotated[int, typer.Option(min=8, help="routed experts a layer, so that it fits one GPU")] = 16,
+    vocab: Annotated[int, typer.Option(min=64, help="vocabulary, likewise")] = 65_536,
+    output: Annotated[Path | None, typer.Option(help="where the result goes, as JSON")] = None,
+) -> None:
+    """Measure peaks of small configurations on this GPU (or CPU), fit the capacity model, predict others."""
+    from t1core.campaign.calibrate import calibrate as measure
+
+    with _interruptible():
+        measure(
+            model=model,
+            layers=[int(each) for each in layers.split(",")],
+            tokens=[int(each) for each in tokens.split(",")],
+            num_experts=experts,
+            vocab_size=vocab,
+            output=output,
+            say=_say,
+        )
+
+
+@app.command()
 def doctor() -> None:
     """Say what this machine allows, which kinds of boxes work here, and what to install."""
     from t1core.sandbox.doctor import probe
@@ -353,15 +484,6 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
-@app.command()
-def config(preset: Preset = "quickstart", overrides: Overrides = None) -> None:
-    """Print the resolved configuration."""
-    from t1core.config import load_config
-    from t1core.config.load import to_json
-
-    _say(to_json(load_config(preset, overrides or ())))
-
-
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
     """Ctrl-C and SIGTERM end the block alike, and the command with 130."""
@@ -374,8 +496,7 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)
+commands.register(app)
 
 
 def main() -> None:

@@ -60,6 +60,7 @@ class AgentRecord:
     pending_since: float | None = None  # monotonic clock
     generate_s: float = 0.0
     terminal_s: float = 0.0
+    acting_since: float | None = None  # when the last answer's commands were begun
     cached_tokens: int = 0
 
     @property
@@ -109,11 +110,12 @@ async def run_agent(record: AgentRecord, given: AgentInput) -> None:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What came of one answer: the observation for the model, the terminal's part of it, when it was seen, and whether
-    a wait ran out."""
+    """What came of one answer: the observation for the model, the terminal's part of it, the visible pane in colour,
+    when it was seen, and whether a wait ran out."""
 
     reply: str
     screen: str
+    colours: str
     at_s: float
     is_wait_expired: bool
 
@@ -146,7 +148,7 @@ class _Loop:
             try:
                 seen = await self._act(response, told=told)
             except BoxBroken as broken:
-                lost = _Seen("", f"[{broken}]", self._now(), True)
+                lost = _Seen("", f"[{broken}]", "", self._now(), True)
                 self._note(call, text, response, lost, (began_s, generated_s), is_last=True)
                 return StopReason.BOX_BROKEN
             is_confirmed = response.task_complete and claimed
@@ -289,7 +291,7 @@ class _Loop:
 
     async def _act(self, response: Response, *, told: str | None) -> _Seen:
         """Type the commands, waiting at most `max_wait_s` over all of them; what is left after that is typed ahead."""
-        began = time.monotonic()
+        began = self._record.acting_since = time.monotonic()
         deadline = began + self._limits.max_wait_s
         was_idle = True
         for command in response.commands:
@@ -299,10 +301,11 @@ class _Loop:
                 command.keystrokes, max_wait_s=min(asked_s, left_s)
             )
         if response.errors:
-            screen = ""
+            screen = colours = ""
             reply = told or self._wording.explain_errors(response.errors, response.warnings)
         else:
             screen = self._limited(await self._observer.look())
+            colours = await self._given.terminal.colours()
             reply = (
                 self._wording.confirm_completion(screen)
                 if response.task_complete
@@ -311,7 +314,7 @@ class _Loop:
                 )
             )
         self._record.terminal_s += time.monotonic() - began
-        return _Seen(reply, screen, self._now(), not was_idle)
+        return _Seen(reply, screen, colours, self._now(), not was_idle)
 
     def _note(
         self,
@@ -338,6 +341,7 @@ class _Loop:
                 ended_s=seen.at_s,
                 repairs=response.repairs,
                 is_wait_expired=seen.is_wait_expired,
+                colours=seen.colours,
             )
         )
 

@@ -4,7 +4,7 @@ ray.
 
 from t1core.analysis.behaviour import family_table, stop_reasons, turns_by_step
 from t1core.analysis.checks import Check, assert_holds, check_learning, check_run, say
-from t1core.analysis.compare import RunFrames, compare_runs, over_runs, reward_curves
+from t1core.analysis.compare import Difference, RunFrames, compare_runs, differences, over_runs, reward_curves
 from t1core.analysis.cost import cpu_budget, time_split
 from t1core.analysis.critic import explained_variance
 from t1core.analysis.gap import logprob_gap
@@ -18,6 +18,7 @@ from t1core.analysis.selection import selection_table
 
 __all__ = [
     "Check",
+    "Difference",
     "Interval",
     "QuarterGain",
     "RunFrames",
@@ -27,6 +28,7 @@ __all__ = [
     "check_run",
     "compare_runs",
     "cpu_budget",
+    "differences",
     "explained_variance",
     "family_table",
     "flips_by_layer",

@@ -18,6 +18,7 @@ POLICY = (
     *POOL,
     "records/*.py",
     "metrics/*.py",
+    "!metrics/reference.py",
     "store/*.py",
     "agent/*.py",
     "model/*.py",
@@ -40,6 +41,15 @@ CAMPAIGN = (
     "!campaign/execute.py",
     "!campaign/launch.py",
     "!campaign/report.py",
+    "!campaign/sinks.py",
+    "!campaign/commands.py",
+    "!campaign/comparison.py",
+    "!campaign/rehearsal.py",
+    "!campaign/project.py",
+    "!campaign/replay.py",
+    "!campaign/tail.py",
+    "!config/explain.py",
+    "!metrics/reference.py",
 )
 _LIBRARIES = ("megatron-core", "numpy", "tokenizers", "torch", "transformers")
 

@@ -31,7 +31,7 @@ _CHECKED_TASKS, _CHECKED_BY_PYTEST = 40, 2  # about four seconds
 # What of a configuration does not reach the critic's warm-up, which sets these itself or does without them.
 NOT_THE_CRITICS = (
     *("name", "seed", "run_root", "num_steps", "evaluation"),
-    *("checkpoint_every", "checkpoint_content", "checkpoint_keep"),
+    *("sinks", "checkpoint_every", "checkpoint_content", "checkpoint_keep"),
 )
 
 

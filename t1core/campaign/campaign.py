@@ -13,8 +13,10 @@ from pathlib import Path
 
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.asset import Assets
+from t1core.campaign.live import telling
 from t1core.campaign.preflight import check_budgets, check_machine, check_plan
 from t1core.campaign.run_name import new_run_name
+from t1core.campaign.sinks import feeding
 from t1core.cluster import PartLost, guarded, start_crew
 from t1core.config import CampaignConfig
 from t1core.controller import Campaign, Resumption, run_loop
@@ -131,7 +133,8 @@ async def _run(
                 f"{crew.engine.name}: SGLang {health['sglang_version']}, {health['max_total_tokens']} tokens of cache"
             )
         campaign = Campaign(config=config, crew=crew, run=run, pool=pool, say=log, is_evaluated=is_evaluated)
-        await guarded(run_loop(campaign, resumption), crew.watchdog())
+        async with telling(run, crew.live_trials), feeding(run, config.sinks):
+            await guarded(run_loop(campaign, resumption), crew.watchdog())
 
 
 async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:
@@ -168,11 +171,14 @@ async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:
     try:
         await asyncio.wait({task, *keepers}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():  # a keeper never ends unless it breaks
-            task.cancel()
-            await asyncio.wait({task})
             next(keeper for keeper in keepers if keeper.done()).result()
         await task
     finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+        if task.done() and not task.cancelled():
+            task.exception()  # a SystemExit has left the loop by itself; asyncio would report it as never retrieved
         for keeper in keepers:
             keeper.cancel()
         for number in signals:

@@ -1,14 +1,15 @@
 """A campaign built but not started: every configuration object that its processes would make, and their plan.
 
 For a plan that this machine can't hold. Nothing is loaded and no process is started; what the objects themselves refuse
-(degrees that do not divide, a window that does not add up) is refused here. What it can't tell: whether the memory of
-the GPUs suffices.
+(degrees that do not divide, a window that does not add up) is refused here, and a plan that does not fit the GPUs that
+`capacity.gpu_memory_gib` names.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from t1core.campaign.planning import check_capacity
 from t1core.cluster.deadlines import Deadlines
 from t1core.cluster.engines import cache_tokens
 from t1core.config import CampaignConfig
@@ -52,6 +53,7 @@ def dry_run(config: CampaignConfig) -> Plan:
     critic = config.model.critic_path if Path(config.model.critic_path or "cold").is_dir() else None
     settings = train_settings(config, actor_path=config.model.actor_path, critic_path=critic, shape=shape)
     settings.layout.check(shape, world_size=train.num_ranks)
+    check_capacity(config)
     dtype = torch.bfloat16 if train.precision == "bf16" else torch.float32
     transformer = {
         role: transformer_config(

@@ -9,6 +9,8 @@ import psutil
 
 from t1core.agent.choose import wording_of
 from t1core.agent.tokenizer import ChatTokenizer
+from t1core.campaign.planning import check_capacity
+from t1core.campaign.sinks import missing_packages
 from t1core.cluster.agent_limits import agent_limits
 from t1core.cluster.engines import sglang_python
 from t1core.config import CampaignConfig
@@ -18,6 +20,7 @@ from t1core.sandbox.kinds import probe_kind
 from t1core.tasks.harbor import SCRIPT_TEST
 from t1core.tasks.pool import Pool
 from t1core.train.checkpoint_directory import EXACT, damage, newest_whole
+from t1core.verifier.reward import counted_reward
 
 
 def check_machine(config: CampaignConfig) -> None:
@@ -42,6 +45,7 @@ def check_machine(config: CampaignConfig) -> None:
             + (f" on each of cluster.num_hosts={hosts_here}" if hosts_here > 1 else "")
             + ": lower it, or raise the limit"
         )
+    problems += missing_packages(config.sinks)
     free_mb = psutil.virtual_memory().available / 2**20
     if free_mb < cluster.min_free_memory_mb:
         problems.append(
@@ -91,6 +95,7 @@ def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None]
     """Raise ValueError when the pool cannot carry the campaign. A held-out split that it lacks is said: it is not
     evaluated.
     """
+    check_capacity(config)
     train = pool.split("train")
     if config.reward.kind == "dense" and all(
         entry.num_tests < 2 and entry.test_names != (SCRIPT_TEST,) for entry in train
@@ -99,6 +104,8 @@ def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None]
             f"reward.kind='dense' on pool {pool.directory}, whose tasks have one test each: there is nothing to count; "
             "use reward.kind='binary' or a pool with several tests a task"
         )
+    if ":" in config.reward.kind:
+        counted_reward(config.reward.kind, passed=1, total=2, scale=config.reward.scale)
     if config.train.load:
         check_load(Path(config.train.load))
     if config.train.offload and not config.cluster.address:

@@ -13,19 +13,52 @@ from t1core.tito import Audit, audit
 from t1core.tito.stored import audit_step
 
 _COLUMNS = ("trial_id", "kind", "task_id", "outcome", "stop_reason", "reward", "passed", "total", "num_turns")
+_SORTS = ("gap", "reward", "passed", "num_turns", "sampled_tokens", "time_total_s")
 
 
-def trial_lines(run: Run, *, only_failed: bool) -> Iterator[str]:
-    """One line a trial; `only_failed` keeps those that something other than the model broke, with what it was."""
+def trial_lines(
+    run: Run,
+    *,
+    only_failed: bool,
+    only_unsolved: bool = False,
+    sort: str | None = None,
+    limit: int | None = None,
+) -> Iterator[str]:
+    """One line a trial; `only_failed` keeps those that something other than the model broke, with what it was,
+    `only_unsolved` those that were graded and not solved. `sort` puts the largest first, those without a value last.
+    """
+    if sort is not None and sort not in _SORTS:
+        raise ValueError(f"--sort {sort} is not one of {', '.join(_SORTS)}")
     trials = run.trials()
-    columns = list(_COLUMNS)
+    columns = [*_COLUMNS, *([sort] if sort and sort not in _COLUMNS else [])]
+    if sort == "gap":
+        trials["gap"] = trials["trial_id"].map(trial_gaps(run))
+    if only_unsolved:
+        trials = trials[trials["reward"].notna() & ~trials["solved"].fillna(False).astype(bool)]
     if only_failed:
         trials = trials[trials["outcome"] == "failed"]
         columns += ["failure_boundary", "failure_kind", "failure_message"]
     if trials.empty:
         yield "no such trial in this run"
         return
+    if sort is not None:
+        if sort not in trials:
+            raise ValueError(f"--sort {sort}: this run's trials have no such column")
+        trials = trials.sort_values(sort, ascending=False, kind="stable", na_position="last")
+    trials = trials.head(limit if limit is not None else len(trials))
     yield trials[columns].to_string(index=False, na_rep="-", max_colwidth=60)
+
+
+def trial_gaps(run: Run) -> dict[str, float]:
+    """Mean |trainer - rollout| log-prob over the trained tokens of each trial whose tokens are stored, in nats."""
+    gaps: dict[str, float] = {}
+    for step in run.token_steps():
+        tokens = run.tokens(step)
+        if "trainer_logprobs" not in tokens:
+            continue
+        gap = (tokens["trainer_logprobs"] - tokens["rollout_logprob"]).abs()
+        gaps |= gap[tokens["sampled"]].groupby(tokens["rollout_id"], observed=True).mean().to_dict()
+    return gaps
 
 
 def stored_trial(path: Path, trial_id: str | None) -> StoredTrial:
@@ -64,17 +97,17 @@ def show_lines(run: Run, trial_id: str) -> Iterator[str]:
         }
         told = ", ".join(mark for mark, holds in marks.items() if holds)
         yield f"--- turn {turn.index}{f' ({told})' if told else ''}"
-        yield _printable(turn.response)
+        yield printable(turn.response)
         yield "--- terminal"
-        yield _printable(turn.observation or turn.screen)
+        yield printable(turn.observation or turn.screen)
     yield "--- tests"
     for test in stored.tests.itertuples():
-        yield f"{test.status:8} {test.name}  {_printable(test.message)}".rstrip()
+        yield f"{test.status:8} {test.name}  {printable(test.message)}".rstrip()
     yield f"--- stop reason: {trial['stop_reason']}"
     if pd.notna(trial["reward"]):
         yield f"reward {trial['reward']:.3f} ({trial['reward_source']})"
     if pd.notna(trial["failure_kind"]):
-        told = _printable(trial["failure_message"])
+        told = printable(trial["failure_message"])
         yield f"broken by {trial['failure_boundary']}: {trial['failure_kind']}: {told}"
 
 
@@ -150,6 +183,6 @@ def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.2f}%" if whole else "-"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """The text without control characters that a terminal would obey; line ends and tabs stay."""
     return "".join(c if c in "\n\t" or c.isprintable() else repr(c)[1:-1] for c in text)

@@ -15,7 +15,7 @@ from typing import Any
 import ray
 
 from t1core.cluster.part import Progress
-from t1core.records import Batch, Generation
+from t1core.records import Batch, Generation, TrialInFlight
 from t1core.rollout.trial import TrialResult, TrialSpec, host_cpu_s
 
 _WARM_UP_TOKENS = 4096
@@ -125,6 +125,10 @@ class HostActor(_Process):
 
     async def ping(self) -> int:
         return len(asyncio.all_tasks())
+
+    async def live(self) -> list[TrialInFlight]:
+        """The trials in flight; none before the setup is over."""
+        return self._runner.live() if self._runner is not None else []
 
     async def run_trial(self, spec: TrialSpec) -> TrialResult:
         return await self._runner.run(spec)

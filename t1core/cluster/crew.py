@@ -24,7 +24,7 @@ from t1core.cluster.part import Part, Watchdog
 from t1core.cluster.session import placement, ray_session
 from t1core.config import CampaignConfig
 from t1core.model.shape import ModelShape
-from t1core.records import Batch, Boundary, Generation
+from t1core.records import Batch, Boundary, Generation, TrialInFlight
 from t1core.rollout.engine import PauseMode
 from t1core.rollout.route_probe import SESSION, probe_routes
 from t1core.rollout.trial import TrialResult, TrialSpec
@@ -96,6 +96,13 @@ class Crew:
 
     async def cut(self, trial_ids: list[str]) -> None:
         await self._placing.cut(trial_ids)
+
+    async def live_trials(self) -> list[TrialInFlight]:
+        """Where each trial in flight is, on any host."""
+        answers = await asyncio.gather(
+            *(host.call("live", deadline_s=self._deadline_s) for host in self.hosts)
+        )
+        return [trial for answer in answers for trial in answer]
 
     async def _run(self, host: Part, spec: TrialSpec) -> TrialResult:
         return await host.call("run_trial", spec, deadline_s=self._deadlines.launch_s)

@@ -24,6 +24,7 @@ def train_settings(
             pp=train.pipeline_parallel,
             cp=train.context_parallel,
             ep=train.expert_parallel,
+            gdn_cp=train.gdn_cp,
         ),
         precision=train.precision,
         actor=_adam(train.actor),

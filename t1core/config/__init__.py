@@ -1,6 +1,7 @@
 """Settings: frozen models, TOML presets, dotted overrides, resolved JSON out. Knows neither torch nor ray."""
 
 from t1core.config.campaign import CampaignConfig, ClusterSettings
+from t1core.config.capacity import CapacitySettings
 from t1core.config.evaluation import EvaluationSettings
 from t1core.config.load import list_presets, load_config, preset_path
 from t1core.config.model import ModelSettings, WarmStartSettings
@@ -19,6 +20,7 @@ from t1core.config.train import OptimizerSettings, TrainSettings
 __all__ = [
     "AgentSettings",
     "CampaignConfig",
+    "CapacitySettings",
     "ClusterSettings",
     "EvaluationSettings",
     "ModelSettings",

@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from t1core.config.capacity import CapacitySettings
 from t1core.config.evaluation import EvaluationSettings
 from t1core.config.model import ModelSettings, WarmStartSettings
 from t1core.config.rollout import (
@@ -55,6 +56,9 @@ class CampaignConfig(Settings):
     """Where run directories are made."""
     checkpoint_every: int = Field(0, ge=0)
     """Write a checkpoint every so many steps; 0: only the final weights."""
+    sinks: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Other programs that get every metric as it is recorded: TensorBoard's event files in the run's directory, or
+    W&B. Each is an extra of that name. The run's own files are complete without them."""
     pack_routes: bool = False
     """Store the routes of a run in 53 bits a layer instead of 64. For models with 8 experts a token; reading them then
     takes time (about 1 GB/s) and memory, where plain ones are mapped."""
@@ -75,6 +79,7 @@ class CampaignConfig(Settings):
     train: TrainSettings = TrainSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     cluster: ClusterSettings = ClusterSettings()
+    capacity: CapacitySettings = CapacitySettings()
 
     @model_validator(mode="after")
     def check(self) -> Self:
@@ -159,9 +164,10 @@ class CampaignConfig(Settings):
     def _check_deadlines(self) -> None:
         """A box outlives its agent and its verifier, each at its cap, however late its turn to be opened comes."""
         rollout, sandbox = self.rollout, self.sandbox
+        num_trials = rollout.max_live_trials * self.cluster.num_hosts  # each host has its share of the rate
         parts = {
-            f"pacing ({rollout.max_live_trials} trials at sandbox.create_rate_per_s={sandbox.create_rate_per_s:g})": (
-                rollout.max_live_trials / sandbox.create_rate_per_s
+            f"pacing ({num_trials} trials at sandbox.create_rate_per_s={sandbox.create_rate_per_s:g})": (
+                num_trials / sandbox.create_rate_per_s
             ),
             "opening (cluster.control_deadline_s)": self.cluster.control_deadline_s,
             "agent.agent_timeout_s": max(self.agent.agent_timeout_s, self.evaluation.agent_timeout_s),

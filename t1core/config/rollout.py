@@ -121,8 +121,9 @@ _READERS_OF_SHAPING = {
 
 
 class RewardSettings(Settings):
-    kind: Literal["dense", "binary", "ratio"] = "dense"
-    """dense: tests passed over `scale`. binary: all passed. ratio: T1's ratio variant."""
+    kind: str = Field("dense", pattern=r"^(dense|binary|ratio|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")
+    """dense: tests passed over `scale`. binary: all passed. ratio: T1's ratio variant. module:function: a rule of your
+    own, called with passed, total and scale."""
     scale: float = Field(20.0, gt=0)
     """S of r = P / S."""
     subtract_nop: bool = False

@@ -131,6 +131,11 @@ class TrainSettings(Settings):
     """Pipeline parallel size."""
     context_parallel: int = Field(1, ge=1)
     """Context parallel size."""
+    gdn_cp: Literal["state", "state_scan", "heads", "gather"] = "state"
+    """How GatedDeltaNet layers run over context-parallel ranks. state: the recurrent state is handed from slice to
+    slice, which gives one rank's bits. state_scan: slices are scanned at once and their maps composed. heads: heads are
+    exchanged for positions (Megatron's way), for at most as many ranks as key heads. gather: each rank scans whole
+    rows."""
     expert_parallel: int = Field(1, ge=1)
     """Expert parallel size."""
     data_parallel: int = Field(1, ge=1)
@@ -160,6 +165,10 @@ class TrainSettings(Settings):
                     f"{name}={getattr(self, name)} beside use_rollout_routing_replay=true would pull the actor towards "
                     "a routing that is not the recorded one: set it to 0, or turn the replay off"
                 )
+        if self.context_parallel == 1 and self.gdn_cp != "state":
+            raise ValueError(
+                f"gdn_cp={self.gdn_cp!r} has no effect with context_parallel=1: leave it out, or raise context_parallel"
+            )
         for pattern in (*self.actor_frozen, *self.critic_frozen):
             try:
                 re.compile(pattern)

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from t1core.metrics.catalogue import CATALOGUE
@@ -41,3 +41,8 @@ def check_names(names: Iterable[str]) -> None:
     """ValueError at the first name that the catalogue doesn't know."""
     for name in names:
         lookup(name)
+
+
+def with_aliases(values: Mapping[str, float]) -> dict[str, float]:
+    """The same values plus one entry for each alias; for sinks whose readers search for a peer's name."""
+    return dict(values) | {alias: value for name, value in values.items() for alias in lookup(name).aliases}

@@ -52,7 +52,7 @@ def build_model(
     last = parallel_state.is_pipeline_last_stage()
     model = GPTModel(
         config,
-        block_spec(config, shape),
+        block_spec(config, shape, layout=layout),
         vocab_size=shape.vocab_size,
         max_sequence_length=shape.max_position_embeddings,
         pre_process=parallel_state.is_pipeline_first_stage(),

@@ -1,7 +1,14 @@
 """Megatron's GatedDeltaNet layer over torch operations and packed rows.
 
-Weights, their sharding and checkpoints are Megatron's. Under context parallelism heads are exchanged for
-positions by all-to-all, so each rank scans whole rows of its heads.
+Weights, their sharding and checkpoints are Megatron's. Under context parallelism a rank holds zig-zag shares of rows,
+and the recurrence runs over them in one of four ways:
+
+- state: positions are exchanged so that each rank scans a contiguous slice, with a halo for the convolution, and the
+  recurrent state is handed from slice to slice in fp32. Any number of ranks; what one rank computes, bit for bit.
+- state_scan: the same slices, scanned at once; states are composed from every slice's affine map.
+- heads: Megatron's own way. Heads are exchanged for positions, so that each rank scans whole rows of its heads; heads
+  must divide by tp * cp.
+- gather: every rank gathers whole rows, scans them all, and keeps its own positions.
 """
 
 from typing import Any
@@ -10,21 +17,32 @@ import megatron.core.ssm.gated_delta_net.common as common
 import torch
 import torch.nn.functional as F
 from megatron.core.ssm.gated_delta_net import GatedDeltaNet
+from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 
+from t1core.model import delta_rule
 from t1core.model.causal_conv import causal_conv1d
-from t1core.model.delta_rule import chunk_gated_delta_rule
+from t1core.model.context_slices import ContextSlice, cut, to_slice, to_zigzag, with_halo
+from t1core.model.layout import GdnContextParallel
 from t1core.model.packed_rows import PackedRows
+from t1core.model.state_handover import Scan, Sequential
 
 # Megatron refuses to build the layer without flash-linear-attention, whose kernels are not used here.
 common.HAVE_FLA = True
+_HANDOVERS = {"state": Sequential, "state_scan": Scan}
 
 
 class TorchGatedDeltaNet(GatedDeltaNet):
     """GatedDeltaNet whose convolution, recurrence and norms are torch code; it takes packed rows only."""
 
+    def __init__(self, *args: Any, gdn_cp: GdnContextParallel, **kwargs: Any) -> None:
+        self.gdn_cp = gdn_cp
+        super().__init__(*args, **kwargs)
+
     def _setup_variant_attrs(self) -> None:
+        if self.gdn_cp != "heads":
+            self.cp_size = 1  # every rank scans all heads of its tensor-parallel share
         super()._setup_variant_attrs()
-        self.gated_delta_rule = chunk_gated_delta_rule
+        self.gated_delta_rule = delta_rule.chunk_gated_delta_rule
 
     def forward(
         self,
@@ -40,21 +58,80 @@ class TorchGatedDeltaNet(GatedDeltaNet):
         rows = packed_seq_params
         assert isinstance(rows, PackedRows), "pass packed rows (t1core.model.forward.packed)"
         mixed, _bias = self.in_proj(hidden_states)
-        mixed, back = self._to_heads(mixed, rows)
-        qkv, gate, beta, alpha = mixed.squeeze(1).split(self.feat_dim_split, dim=-1)
+        if self.pg_collection.cp.size() == 1:
+            out = self._scan(mixed.squeeze(1), rows)
+        elif self.gdn_cp == "heads":
+            out = self._scan_own_heads(mixed, rows)
+        elif self.gdn_cp == "gather":
+            out = self._scan_everything(mixed.squeeze(1), rows)
+        else:
+            out = self._scan_own_slice(mixed.squeeze(1), rows)
+        return self.out_proj(out.unsqueeze(1))
+
+    def _scan(self, mixed: torch.Tensor, rows: PackedRows, own: ContextSlice | None = None) -> torch.Tensor:
+        """Convolution, recurrence, norm and gate: [T, projections of the heads scanned here] to [T, value heads *
+        value_dim]. `own`: the slice that rows are; None where they are whole.
+        """
+        qkv, gate, beta, alpha = mixed.split(self.feat_dim_split, dim=-1)
         conv, decay, bias = self._own_head_parameters()
         g = -decay.float().exp() * F.softplus(alpha.float() + bias.float())
+        num_key_heads = self.num_k_heads_local_tp // self.cp_size
+        if own is None:
+            handover, mixed_along = None, causal_conv1d(qkv, conv, rows)
+        else:
+            group, halo = self.pg_collection.cp, conv.shape[1] - 1
+            wider, with_borrowed = with_halo(qkv, own, size=halo, group=group)
+            mixed_along = causal_conv1d(wider, conv, with_borrowed)[len(wider) - len(qkv) :]
+            state = num_key_heads, g.shape[-1] // num_key_heads, self.key_head_dim, self.value_head_dim
+            handover = _HANDOVERS[self.gdn_cp](own, group, shape=state)
         out = self.gated_delta_rule(
-            causal_conv1d(qkv, conv, rows),
+            mixed_along,
             g,
             beta.sigmoid(),
             rows=rows,
-            num_key_heads=self.num_k_heads_local_tp // self.cp_size,
+            num_key_heads=num_key_heads,
             key_dim=self.key_head_dim,
+            handover=handover,
         )
-        gate = gate.unflatten(-1, (-1, self.value_head_dim))
-        out = (self.out_norm(out) * F.silu(gate.float())).type_as(out)
-        return self.out_proj(self._to_positions(out.flatten(1).unsqueeze(1), back))
+        gate = gate.view(out.shape)
+        return (self.out_norm(out) * F.silu(gate.float())).type_as(out).flatten(1)
+
+    def _scan_own_slice(self, mixed: torch.Tensor, rows: PackedRows) -> torch.Tensor:
+        group, chunk = self.pg_collection.cp, delta_rule.CHUNK
+        own = rows.once(
+            ("slice", group.size(), chunk),
+            lambda: cut(rows, cp=group.size(), rank=group.rank(), chunk=chunk),
+        )
+        return to_zigzag(self._scan(to_slice(mixed, own, group), own.rows, own), own, group)
+
+    def _scan_everything(self, mixed: torch.Tensor, rows: PackedRows) -> torch.Tensor:
+        group = self.pg_collection.cp
+        held = rows.zigzag(group.size())
+        whole = gather_from_sequence_parallel_region(mixed.contiguous(), group=group)
+        out = self._scan(whole.index_select(0, torch.argsort(held.flatten())), rows)
+        return out.index_select(0, held[group.rank()])
+
+    def _scan_own_heads(self, mixed: torch.Tensor, rows: PackedRows) -> torch.Tensor:
+        group = self.pg_collection.cp
+        order = common._build_head_perm_for_split_sections(
+            self.in_proj_split_sections, self.cp_size, mixed.device
+        )
+        whole = common.tensor_a2a_cp2hp(
+            mixed.index_select(-1, order),
+            seq_dim=0,
+            head_dim=-1,
+            cp_group=group,
+            undo_attention_load_balancing=False,
+        )
+        arrived = rows.zigzag(self.cp_size).flatten()
+        out = self._scan(whole.squeeze(1).index_select(0, torch.argsort(arrived)), rows)
+        return common.tensor_a2a_hp2cp(
+            out.index_select(0, arrived).unsqueeze(1),
+            seq_dim=0,
+            head_dim=-1,
+            cp_group=group,
+            redo_attention_load_balancing=False,
+        ).squeeze(1)
 
     def _own_head_parameters(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(convolution [channels, taps], A_log, dt_bias) of the heads this context-parallel rank scans."""
@@ -68,32 +145,3 @@ class TorchGatedDeltaNet(GatedDeltaNet):
             common.get_parameter_local_cp(p, dim=0, cp_group=group) for p in (self.A_log, self.dt_bias)
         )
         return conv.squeeze(1), decay, bias
-
-    def _to_heads(self, x: torch.Tensor, rows: PackedRows) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """[T / cp, 1, channels] of zig-zag positions to [T, 1, channels / cp] in order, and the way back."""
-        if self.cp_size == 1:
-            return x, None
-        group = self.pg_collection.cp
-        order = common._build_head_perm_for_split_sections(
-            self.in_proj_split_sections, self.cp_size, x.device
-        )
-        x = common.tensor_a2a_cp2hp(
-            x.index_select(-1, order),
-            seq_dim=0,
-            head_dim=-1,
-            cp_group=group,
-            undo_attention_load_balancing=False,
-        )
-        arrived = rows.zigzag(self.cp_size).flatten()
-        return x.index_select(0, torch.argsort(arrived)), arrived
-
-    def _to_positions(self, x: torch.Tensor, back: torch.Tensor | None) -> torch.Tensor:
-        if back is None:
-            return x
-        return common.tensor_a2a_hp2cp(
-            x.index_select(0, back),
-            seq_dim=0,
-            head_dim=-1,
-            cp_group=self.pg_collection.cp,
-            redo_attention_load_balancing=False,
-        )

@@ -1,5 +1,6 @@
 """Published models whose shape is known without their files."""
 
+import dataclasses
 from pathlib import Path
 
 from t1core.model.shape import ModelShape
@@ -29,7 +30,18 @@ QWEN3_5_122B_A10B = ModelShape(
 )
 """As its model card and configuration give it, the vision tower and the multi-token prediction layer left out."""
 
-KNOWN = {"Qwen3.5-122B-A10B": QWEN3_5_122B_A10B}
+QWEN3_5_35B_A3B = dataclasses.replace(
+    QWEN3_5_122B_A10B,
+    hidden_size=2048,
+    num_layers=40,
+    num_attention_heads=16,
+    linear_num_value_heads=32,
+    moe_intermediate_size=512,
+    shared_expert_intermediate_size=512,
+)
+"""The defaults of transformers' configuration of this architecture."""
+
+KNOWN = {"Qwen3.5-122B-A10B": QWEN3_5_122B_A10B, "Qwen3.5-35B-A3B": QWEN3_5_35B_A3B}
 
 
 def shape_of(directory: str) -> ModelShape:

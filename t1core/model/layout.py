@@ -1,27 +1,36 @@
 """How ranks share the network: tensor, pipeline, context and expert parallelism; the rest is data parallel."""
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch.distributed as dist
 
 from t1core.model import cpu_shim
 from t1core.model.shape import ModelShape
 
+GdnContextParallel = Literal["state", "state_scan", "heads", "gather"]
+
 
 @dataclass(frozen=True)
 class Layout:
-    """Degrees of parallelism. `sequence_parallel` None means: whenever tp > 1."""
+    """Degrees of parallelism. `sequence_parallel` None means: whenever tp > 1. `gdn_cp`: how GatedDeltaNet layers run
+    under context parallelism (t1core.model.gated_delta_net)."""
 
     tp: int = 1
     pp: int = 1
     cp: int = 1
     ep: int = 1
     sequence_parallel: bool | None = None
+    gdn_cp: GdnContextParallel = "state"
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "cp", "ep"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.gdn_cp not in get_args(GdnContextParallel):
+            raise ValueError(
+                f"gdn_cp={self.gdn_cp!r} is not one of {', '.join(get_args(GdnContextParallel))}"
+            )
         if self.sequence_parallel is None:
             object.__setattr__(self, "sequence_parallel", self.tp > 1)
         if self.tp > 1 and not self.sequence_parallel:
@@ -47,15 +56,15 @@ class Layout:
             raise ValueError(
                 f"ep={self.ep} does not divide the {world_size // self.pp} ranks of a pipeline stage"
             )
-        heads = self.tp * self.cp
+        heads, by_heads = (self.tp * self.cp, "tp*cp") if self.gdn_cp == "heads" else (self.tp, "tp")
         for name, degree, by in (
             ("num_layers", self.pp, "pp"),
             ("num_experts", self.ep, "ep"),
             ("vocab_size", self.tp, "tp"),
             ("num_query_groups", self.tp, "tp"),
             ("shared_expert_intermediate_size", self.tp, "tp"),
-            ("linear_num_key_heads", heads, "tp*cp"),
-            ("linear_num_value_heads", heads, "tp*cp"),
+            ("linear_num_key_heads", heads, by_heads),
+            ("linear_num_value_heads", heads, by_heads),
         ):
             if getattr(shape, name) % degree:
                 raise ValueError(f"{name}={getattr(shape, name)} is not a multiple of {by}={degree}")

@@ -1,7 +1,10 @@
 """Several rows end to end in one [1, T] sequence, and the index tables that all layers share."""
 
 import functools
+import itertools
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from megatron.core.packed_seq_params import PackedSeqParams
@@ -13,16 +16,24 @@ class ChunkPlan:
 
     Chunks are ordered by their number within the row, and within that by row, longest row first; so chunk j
     of all rows that reach so far is one contiguous run. slot: int64 [T], where each token lies in the layout
-    [chunks * size]; widths: for each j, how many rows have a chunk j (never growing).
+    [chunks * size]; widths: for each j, how many rows have a chunk j (never growing); places: of each row, where
+    it stands in that order.
     """
 
     size: int
     slot: torch.Tensor
     widths: tuple[int, ...]
+    places: tuple[int, ...]
 
     @property
     def num_chunks(self) -> int:
         return sum(self.widths)
+
+    def chunks_of(self, row: int) -> list[int]:
+        """The chunks of one row, first to last."""
+        place = self.places[row]
+        starts = itertools.accumulate(self.widths, initial=0)
+        return [start + place for start, width in zip(starts, self.widths, strict=False) if place < width]
 
 
 class PackedRows(PackedSeqParams):
@@ -35,8 +46,8 @@ class PackedRows(PackedSeqParams):
     @functools.cached_property
     def offsets(self) -> torch.Tensor:
         """Position of each token within its row, int64 [T]."""
-        device = self.cu_seqlens_q.device
-        return torch.cat([torch.arange(n, device=device) for n in self.lengths])
+        starts = self.cu_seqlens_q.long()[self.row_of]
+        return torch.arange(len(starts), device=starts.device) - starts
 
     @functools.cached_property
     def row_of(self) -> torch.Tensor:
@@ -44,25 +55,35 @@ class PackedRows(PackedSeqParams):
         lengths = self.cu_seqlens_q.diff().long()
         return torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
 
-    def chunks(self, size: int) -> ChunkPlan:
-        """The chunk plan for chunks of `size` tokens."""
-        if size not in self._plans:
-            self._plans[size] = self._plan(size)
-        return self._plans[size]
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made when `key` is first asked for: every layer asks for the same tables."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     @functools.cached_property
-    def _plans(self) -> dict[int, ChunkPlan]:
+    def _made(self) -> dict[Hashable, Any]:
         return {}
+
+    def chunks(self, size: int) -> ChunkPlan:
+        """The chunk plan for chunks of `size` tokens."""
+        return self.once(("chunks", size), lambda: self._plan(size))
 
     def _plan(self, size: int) -> ChunkPlan:
         counts = -(-self.cu_seqlens_q.diff().long() // size)
         order = torch.argsort(counts, descending=True, stable=True)
         rank = torch.empty_like(order)
         rank[order] = torch.arange(len(order), device=order.device)
-        widths = (counts[None, :] > torch.arange(int(counts.max()), device=order.device)[:, None]).sum(1)
+        most = int(counts.max()) if len(counts) else 0
+        widths = (counts[None, :] > torch.arange(most, device=order.device)[:, None]).sum(1)
         first = torch.nn.functional.pad(widths.cumsum(0), (1, 0))
         chunk = first[self.offsets // size] + rank[self.row_of]
-        return ChunkPlan(size=size, slot=chunk * size + self.offsets % size, widths=tuple(widths.tolist()))
+        return ChunkPlan(
+            size=size,
+            slot=chunk * size + self.offsets % size,
+            widths=tuple(widths.tolist()),
+            places=tuple(rank.tolist()),
+        )
 
     def zigzag(self, cp: int) -> torch.Tensor:
         """Global positions that each context-parallel rank holds, int64 [cp, T / cp].
@@ -70,7 +91,7 @@ class PackedRows(PackedSeqParams):
         Row by row, cut into 2 cp pieces, rank r holds pieces r and 2 cp - 1 - r. Raises ValueError where a
         row's length is no multiple of 2 cp.
         """
-        return zigzag(self.cu_seqlens_q, cp)
+        return self.once(("zigzag", cp), lambda: zigzag(self.cu_seqlens_q, cp))
 
 
 def zigzag(cu_seqlens: torch.Tensor, cp: int) -> torch.Tensor:

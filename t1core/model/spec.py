@@ -42,8 +42,10 @@ def transformer_config(
     """Megatron's configuration of this shape: no dropout, no biases, no fused kernels, and no load-balancing loss
     unless asked for.
     """
+    # Megatron requires heads to divide by tp * cp, which only its own way of context parallelism needs.
+    heads_are_spread = layout.gdn_cp == "heads"
     recomputing = dict(recompute_granularity="full", recompute_method="uniform", recompute_num_layers=1)
-    return TransformerConfig(
+    config = TransformerConfig(
         num_layers=shape.num_layers,
         hidden_size=shape.hidden_size,
         num_attention_heads=shape.num_attention_heads,
@@ -96,16 +98,18 @@ def transformer_config(
         moe_enable_routing_replay=routing_replay,
         tensor_model_parallel_size=layout.tp,
         pipeline_model_parallel_size=layout.pp,
-        context_parallel_size=layout.cp,
+        context_parallel_size=layout.cp if heads_are_spread else 1,
         expert_model_parallel_size=layout.ep,
         expert_tensor_parallel_size=1,
         sequence_parallel=layout.sequence_parallel,
         variable_seq_lengths=layout.pp > 1,
         **(recomputing if recompute else {}),
     )
+    config.context_parallel_size = layout.cp
+    return config
 
 
-def block_spec(config: TransformerConfig, shape: ModelShape) -> TransformerBlockSubmodules:
+def block_spec(config: TransformerConfig, shape: ModelShape, *, layout: Layout) -> TransformerBlockSubmodules:
     """The layers of this pipeline stage."""
     attention = ModuleSpec(
         module=SelfAttention,
@@ -120,6 +124,7 @@ def block_spec(config: TransformerConfig, shape: ModelShape) -> TransformerBlock
     )
     delta_net = ModuleSpec(
         module=TorchGatedDeltaNet,
+        params={"gdn_cp": layout.gdn_cp},
         submodules=GatedDeltaNetSubmodules(
             in_proj=ColumnParallelLinear, out_norm=PlainRMSNorm, out_proj=RowParallelLinear
         ),

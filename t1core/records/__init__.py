@@ -13,7 +13,7 @@ from t1core.records.grade import Grade, RewardSource, TestResult, TestStatus
 from t1core.records.row import PrefixRelation, RowStatus, TrainingRow, TurnSpan
 from t1core.records.score import Score
 from t1core.records.task import Task, TaskEnvironment
-from t1core.records.trial import Boundary, Failure, StopReason, Trajectory, Turn
+from t1core.records.trial import Boundary, Failure, StopReason, Trajectory, TrialInFlight, Turn
 
 __all__ = [
     "CAPTURE_SCHEMA_VERSION",
@@ -36,6 +36,7 @@ __all__ = [
     "TestStatus",
     "TrainingRow",
     "Trajectory",
+    "TrialInFlight",
     "Turn",
     "TurnSpan",
     "routes_digest",

@@ -66,6 +66,22 @@ class Turn:
     is_wait_expired: bool = False  # a command was still running when the wait for it was over
     is_summary: bool = False  # the history was summarised here, and a new stream of tokens begins
     is_summary_lost: bool = False  # and the summary could not be used
+    colours: str = ""  # the visible pane with its SGR sequences, for readers alone
+
+
+@dataclass(frozen=True)
+class TrialInFlight:
+    """A trial in flight. `state` is queue, open, generate (waiting for the engine), terminal, grade, assemble or
+    release; `state_s` how long it has been in it, `age_s` how long ago it arrived."""
+
+    trial_id: str
+    task_id: str
+    step: int
+    state: str
+    state_s: float
+    age_s: float
+    num_turns: int
+    sampled_tokens: int
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ from t1core.records import (
     Task,
     TrainingRow,
     Trajectory,
+    TrialInFlight,
 )
 from t1core.rollout.engine import EngineDead, EngineRefused
 from t1core.rollout.pacing import Pacer
@@ -168,6 +169,11 @@ class TrialRunner:
         self._control_deadline_s = control_deadline_s
         self._live: dict[str, asyncio.Task[TrialResult]] = {}
         self._cut: set[str] = set()
+        self._trials: dict[str, _Trial] = {}
+
+    def live(self) -> list[TrialInFlight]:
+        """The trials in flight, the one that arrived first before the others."""
+        return [trial.live() for trial in self._trials.values()]
 
     async def run(self, spec: TrialSpec) -> TrialResult:
         """Run one trial to its end. Raises only `MissingRoutes`, and cancellation that was not a cut."""
@@ -175,6 +181,7 @@ class TrialRunner:
         if spec.trial_id in self._cut:  # cut while it was on its way here
             self._cut.discard(spec.trial_id)
             return trial.cut()
+        self._trials[spec.trial_id] = trial
         work = self._live[spec.trial_id] = asyncio.create_task(self._work(trial), name=spec.trial_id)
         limit = asyncio.timeout(self._deadline_s)
         try:
@@ -197,7 +204,9 @@ class TrialRunner:
             # From here on a cut finds nothing to cancel, so what was opened is always released.
             del self._live[spec.trial_id]
             self._cut.discard(spec.trial_id)
+            trial.released_since = time.monotonic()
             await self._release(trial)
+            del self._trials[spec.trial_id]
 
     async def cut(self, trial_ids: list[str]) -> None:
         """End these trials now, also such as have not arrived yet; each returns its record, with stop reason CUT.
@@ -350,12 +359,34 @@ class _Trial:
         self.phase = "queue"
         self.agent_budget_s = 0.0
         self.is_time_capped = False
-        self._started = time.monotonic()
+        self._started = self.phase_since = time.monotonic()
+        self.released_since: float | None = None
+
+    def live(self) -> TrialInFlight:
+        """Where it is now."""
+        record, state, since = self.record, self.phase, self.phase_since
+        if self.released_since is not None:
+            state, since = "release", self.released_since
+        elif state == "agent":
+            is_sampling = record.pending_since is not None
+            state = "generate" if is_sampling else "terminal"
+            since = (record.pending_since if is_sampling else record.acting_since) or since
+        now = time.monotonic()
+        return TrialInFlight(
+            trial_id=self.spec.trial_id,
+            task_id=self.spec.task.task_id,
+            step=self.spec.step,
+            state=state,
+            state_s=now - since,
+            age_s=now - self._started,
+            num_turns=len(record.turns),
+            sampled_tokens=record.num_sampled,
+        )
 
     @contextlib.contextmanager
     def timed(self, name: str, boundary: Boundary):
         self.phase, self.boundary = name, boundary
-        began = time.monotonic()
+        began = self.phase_since = time.monotonic()
         try:
             yield
         finally:

@@ -278,6 +278,11 @@ class BubblewrapTerminal:
         (text,) = await self._channel.ask("screen")
         return text.decode(errors="replace").rstrip()
 
+    async def colours(self) -> str:
+        """See `Terminal.colours`."""
+        (text,) = await self._channel.ask("colours")
+        return text.decode(errors="replace").rstrip()
+
     async def capture(self, *, is_whole: bool) -> str:
         """See `Terminal.capture`."""
         (text,) = await self._channel.ask("capture", b"%d" % is_whole)

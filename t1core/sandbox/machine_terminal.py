@@ -71,6 +71,10 @@ class MachineTerminal:
         """See `Terminal.screen`."""
         return (await self.capture(is_whole=False)).rstrip()
 
+    async def colours(self) -> str:
+        """See `Terminal.colours`."""
+        return (await self._ask(_START + "tmux capture-pane -p -e -t t1")).decode(errors="replace").rstrip()
+
     async def capture(self, *, is_whole: bool) -> str:
         """See `Terminal.capture`."""
         script = _START + "tmux capture-pane -p -t t1" + " -S -" * is_whole

@@ -119,6 +119,10 @@ class Terminal(Protocol):
         """The visible pane, trailing blank lines removed."""
         ...
 
+    async def colours(self) -> str:
+        """The visible pane with the sequences that colour it (SGR), trailing blank lines removed."""
+        ...
+
     async def capture(self, *, is_whole: bool) -> str:
         """The pane as tmux prints it, blank rows included: its whole buffer, or what is visible."""
         ...

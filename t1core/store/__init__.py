@@ -2,6 +2,7 @@
 
 from t1core.store.atomic import DiskFull, write_json
 from t1core.store.harbor_trial import is_harbor_trial, read_harbor_trial, write_harbor_trial
+from t1core.store.live import InFlight
 from t1core.store.provenance import collect_provenance, describe_provenance
 from t1core.store.run import Run, RunBusy, find_runs
 from t1core.store.schema import NewerSchema
@@ -12,6 +13,7 @@ from t1core.store.trial_table import StoredCall, StoredTrial
 
 __all__ = [
     "DiskFull",
+    "InFlight",
     "MetricRow",
     "NewerSchema",
     "Run",

@@ -128,6 +128,7 @@ def _turns(steps: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "is_wait_expired": False,
                 "is_summary": False,
                 "is_summary_lost": False,
+                "colours": "",
             }
         )
     return turns

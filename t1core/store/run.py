@@ -6,6 +6,7 @@
   metrics.jsonl metrics.parquet             live, a line a record; at close, in long form
   trajectories/{train,eval}_NNNN.parquet    a row a trial, turns and tests nested
   tokens/step_NNNN.safetensors              the trained batch and the trainer's per-token arrays
+  live.json                                 trials in flight, a moment ago
   failures.jsonl failures.parquet           everything that broke and was not the model's doing
   survival.jsonl                            which trials a step kept, by family and predicted length
   scores.jsonl                              what evaluations found, and how it was measured
@@ -29,15 +30,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from t1core.metrics import check_names
-from t1core.records import Batch, Failure, Score, StopReason, TrainingRow, Trajectory, TurnSpan
+from t1core.records import Batch, Failure, Score, StopReason, TrainingRow, Trajectory, TrialInFlight, TurnSpan
 from t1core.store import token_file, trial_table
 from t1core.store.atomic import drop_torn_line, write_atomic
 from t1core.store.documents import read_document, write_document
 from t1core.store.journal import append_entry, encode_number, read_entries
+from t1core.store.live import write_live
 from t1core.store.schema import SCHEMA_VERSION, check_version
 from t1core.store.setting_aside import JOURNALS, Standing, set_aside
 from t1core.store.status import RunState, Status, new_status, read_status, write_status
-from t1core.store.tail import Update, follow, read_metric_rows
+from t1core.store.tail import MetricRow, Update, follow, read_metric_rows
 from t1core.store.trial_table import StoredTrial
 
 _FOLDERS = ("trajectories", "tokens", "checkpoints", "logs", "notebooks", "figures")
@@ -234,8 +236,8 @@ class Run:
         pack_routes: bool = False,
     ) -> None:
         """Write the trained batch of `batch.step` and the trainer's arrays [T]: values, advantages, returns,
-        trainer_logprobs, free_logprobs. `spans` are the rows' turn spans; without them the loss mask tells
-        turns.
+        trainer_logprobs, free_logprobs, flipped_layers. `spans` are the rows' turn spans; without them the loss mask
+        tells turns.
         """
         self._assert_writer()
         path = self._claim(self._token_path(batch.step))
@@ -263,6 +265,11 @@ class Run:
         """The text of each token id, so that readers show tokens without a tokenizer."""
         self._assert_writer()
         self._write_document("vocabulary.json", "texts", list(texts))
+
+    def record_live(self, trials: Sequence[TrialInFlight]) -> None:
+        """Where each trial in flight is now, in place of what was said before."""
+        self._assert_writer()
+        write_live(self.path / "live.json", trials)
 
     def record_plan(self, plan: Mapping[str, Any]) -> None:
         """What, beside the configuration, a later attempt needs to go on: paths of what was prepared, mostly."""
@@ -416,6 +423,10 @@ class Run:
         frame = pd.DataFrame(rows, columns=list(_FAILURE_COLUMNS))
         return frame.drop_duplicates(["step", "trial_id", "kind", "message"], keep="last", ignore_index=True)
 
+    def metric_rows(self, *, offset: int = 0) -> Iterator[tuple[MetricRow, int]]:
+        """(row, offset after it) for what was recorded together, from a byte offset of the journal on."""
+        return read_metric_rows(self.path / "metrics.jsonl", offset=offset)
+
     def scores(self) -> list[Score]:
         """What evaluations found, by step and split."""
         found = {}
@@ -441,7 +452,12 @@ class Run:
 
     def follow(self, *, poll_s: float = 0.5) -> Iterator[Update]:
         """Updates while the run goes on; the last one carries the final status."""
-        return follow(metrics=self.path / "metrics.jsonl", status=self.path / "status.json", poll_s=poll_s)
+        return follow(
+            metrics=self.path / "metrics.jsonl",
+            status=self.path / "status.json",
+            live=self.path / "live.json",
+            poll_s=poll_s,
+        )
 
     # ---- within
 

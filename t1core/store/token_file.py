@@ -18,7 +18,7 @@ _OPTIONAL = ("groups",)
 _PACKED, _SHAPE = "routed_experts_packed", "routed_experts_shape"
 _RESERVED = (*_BATCH, *_SPANS, *_OPTIONAL, "routed_experts", _PACKED)
 # Defined at sampled tokens only; elsewhere the arrays hold filler that must not be read as a number.
-_SAMPLED_ONLY = ("trainer_logprobs", "free_logprobs", "advantages", "returns")
+_SAMPLED_ONLY = ("trainer_logprobs", "free_logprobs", "advantages", "returns", "flipped_layers")
 
 
 def write_tokens(

@@ -32,6 +32,7 @@ _TURN = pa.struct(
         ("is_wait_expired", pa.bool_()),
         ("is_summary", pa.bool_()),
         ("is_summary_lost", pa.bool_()),
+        ("colours", pa.string()),
     ]
 )
 _CALL = pa.struct(
@@ -55,7 +56,13 @@ _TEST = pa.struct(
 )
 _NESTED = ("turns", "calls", "tests")
 # What a turn stored before these columns existed has in them.
-_TURN_DEFAULTS = {"repairs": [], "is_wait_expired": False, "is_summary": False, "is_summary_lost": False}
+_TURN_DEFAULTS = {
+    "repairs": [],
+    "is_wait_expired": False,
+    "is_summary": False,
+    "is_summary_lost": False,
+    "colours": "",
+}
 _SCHEMA = pa.schema(
     [
         ("trial_id", pa.string()),
@@ -105,6 +112,12 @@ class StoredTrial:
     tests: pd.DataFrame
     tokens: pd.DataFrame | None
     vocabulary: list[str] | None
+
+    def _repr_html_(self) -> str:
+        """The trial's page, as notebooks show it."""
+        from t1core.view.trajectory import trial_page  # what is shown stands above what is stored
+
+        return trial_page(self)._repr_html_()
 
 
 @dataclass(frozen=True)
@@ -264,6 +277,7 @@ def _turn(turn: Turn) -> dict[str, Any]:
         "is_wait_expired": turn.is_wait_expired,
         "is_summary": turn.is_summary,
         "is_summary_lost": turn.is_summary_lost,
+        "colours": _text(turn.colours),
     }
 
 

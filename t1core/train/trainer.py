@@ -193,6 +193,7 @@ class Trainer:
             with watch("free_routing_forward"):
                 free, flipped = by_sampler(lambda: self._score_and_flip_freely(streams))
                 per_token["free_logprobs"] = free
+                per_token["flipped_layers"] = flipped
                 metrics |= gap_metrics(free, streams=streams, area="logprob_gap_free")
                 metrics |= flip_metrics(flipped, mask=streams.mask, num_layers=settings.shape.num_layers)
         live = None

@@ -3,15 +3,21 @@
     dense   r = P / S                                       P tests passed, S the scale (20); may exceed 1
     binary  r = b                                           b = 1 when every test passed
     ratio   r = clip(max(b, 0.4 P / T), 0, max(1, b))       T tests in the task
+    module:function                                         function(passed=P, total=T, scale=S), a rule of one's own
 
 `subtract_nop` takes out the tests that an untouched workspace passes, from P and from T.
 """
 
-from typing import Literal, NamedTuple
+import importlib
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
 
 from t1core.records import RewardSource
 
-RewardKind = Literal["dense", "binary", "ratio"]
+# dense, binary, ratio, or module:function
+RewardKind = str
 DEFAULT_SCALE = 20
 RATIO_WEIGHT = 0.4
 
@@ -39,9 +45,30 @@ def counted_reward(kind: RewardKind, *, passed: int, total: int, scale: float = 
     elif kind == "ratio":
         reward = max(solved, RATIO_WEIGHT * passed / total) if total else 0.0
         reward = min(max(reward, 0.0), max(1.0, solved))
+    elif ":" in kind:
+        reward = float(own_rule(kind)(passed=passed, total=total, scale=scale))
+        if not math.isfinite(reward):
+            raise ValueError(
+                f"kind = {kind!r} gave {reward} for {passed} of {total} tests: a reward is a finite number"
+            )
     else:
-        raise ValueError(f"kind = {kind!r}: unknown reward; choose dense, binary or ratio")
+        raise ValueError(f"kind = {kind!r}: unknown reward; choose dense, binary, ratio or module:function")
     return Reward(reward, RewardSource.CTRF)
+
+
+@lru_cache(maxsize=8)
+def own_rule(name: str) -> Callable[..., float]:
+    """The function that `module:function` names. ValueError where there is none."""
+    module, _, function = name.partition(":")
+    try:
+        rule = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"kind = {name!r}: {error}; put the module's folder on PYTHONPATH, where every process finds it"
+        ) from None
+    if not callable(rule):
+        raise ValueError(f"kind = {name!r}: it is no function")
+    return rule
 
 
 def uncounted_reward(kind: RewardKind, *, declared: float | None) -> Reward:

@@ -5,7 +5,6 @@ Turns are folded by `<details>`; the token view is coloured by what a radio butt
 content policy in the page forbids scripts and loading besides, should anything ever slip through.
 """
 
-import html
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -13,8 +12,9 @@ from typing import Any
 import pandas as pd
 
 from t1core.store import StoredTrial
+from t1core.view.ansi import ansi_html
 from t1core.view.escape import visible
-from t1core.view.token_strip import strip_legend, token_strips, value_jumps
+from t1core.view.token_strip import largest_gaps, strip_legend, token_strips, turn_table, value_jumps
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -27,7 +27,11 @@ class TrialPage:
     height_px: int = 640
 
     def _repr_html_(self) -> str:
-        source = html.escape(self.html, quote=True)
+        # In such a frame a bare fragment would be looked up in the page around it. Nothing a trial wrote can hold an
+        # unescaped quote, so every such link is ours.
+        source = (
+            self.html.replace('href="#', 'href="about:srcdoc#').replace("&", "&amp;").replace('"', "&quot;")
+        )
         style = f"width:100%;height:{self.height_px}px;border:1px solid #ccc"
         return f'<iframe sandbox="" srcdoc="{source}" style="{style}"></iframe>'
 
@@ -35,16 +39,14 @@ class TrialPage:
 def trial_page(stored: StoredTrial) -> TrialPage:
     """The page of one trial, as run.trajectory(id) gives it.
 
-    A trained trial also shows each turn's sampled tokens, as text where the run kept its vocabulary.
+    A trained trial also shows each turn's tokens, as text where the run kept its vocabulary.
     """
     trial, turns, tests = stored.trial, stored.turns, stored.tests
     tokens, vocabulary = stored.tokens, stored.vocabulary
+    if tokens is not None:
+        tokens = tokens.assign(turn=_turn_of_token(tokens, turns))
     strips = token_strips(tokens, vocabulary=vocabulary) if tokens is not None else {}
-    by_call = tokens is not None and tokens["model_call_id"].notna().any()
-    blocks = [
-        _turn(turn, strips.get(turn.model_call_id if by_call else place, ""))
-        for place, turn in enumerate(turns.itertuples())
-    ]
+    blocks = [_turn(turn, strips.get(turn.index, "")) for turn in turns.itertuples(index=False)]
     css = resources.files("t1core.view").joinpath("trajectory.css").read_text()
     body = [
         f"<h1>{visible(trial['trial_id'])}</h1>",
@@ -52,7 +54,7 @@ def trial_page(stored: StoredTrial) -> TrialPage:
         _failure(trial),
         _tests(tests),
         _fold("grader output", _pre(trial["grader_output"])) if _given(trial["grader_output"]) else "",
-        *([strip_legend(tokens), value_jumps(tokens, vocabulary=vocabulary)] if tokens is not None else []),
+        *(_token_overview(tokens, vocabulary) if tokens is not None else []),
         f"<h2>{len(turns)} turns</h2>",
         *blocks,
     ]
@@ -62,6 +64,26 @@ def trial_page(stored: StoredTrial) -> TrialPage:
         f"<title>{visible(trial['trial_id'])}</title><style>{css}</style></head>"
         f"<body>{''.join(body)}</body></html>"
     )
+
+
+def _turn_of_token(tokens: pd.DataFrame, turns: pd.DataFrame) -> pd.Series:
+    """Index of the turn whose call sampled each token, -1 elsewhere; where the run kept no spans, the sampled stretches
+    counted through the trial."""
+    calls = tokens["model_call_id"].astype(object)
+    if calls.notna().any():
+        index = dict(zip(turns["model_call_id"], turns["index"], strict=True))
+        return calls.map(index).fillna(-1).astype(int)
+    stretches = (tokens.groupby("row")["turn"].max() + 1).cumsum().shift(fill_value=0)
+    return tokens["turn"].where(~tokens["sampled"], tokens["turn"] + tokens["row"].map(stretches)).astype(int)
+
+
+def _token_overview(tokens: pd.DataFrame, vocabulary: list[str] | None) -> list[str]:
+    return [
+        strip_legend(tokens),
+        turn_table(tokens),
+        value_jumps(tokens, vocabulary=vocabulary),
+        largest_gaps(tokens, vocabulary=vocabulary),
+    ]
 
 
 def _facts(trial: pd.Series) -> str:
@@ -131,9 +153,11 @@ def _turn(turn: Any, strip: str) -> str:
     parts = [
         "<h3>typed</h3>" + _pre(keys) if keys else "",
         "<h3>terminal, as the model was shown it</h3>" + _pre(turn.observation) if turn.observation else "",
-        _fold("screen", _pre(turn.screen)) if turn.screen else "",
+        _fold("screen", f'<pre class="screen">{ansi_html(turn.colours or turn.screen)}</pre>')
+        if turn.colours or turn.screen
+        else "",
         _fold("answer in full", _pre(turn.response)),
-        _fold("sampled tokens", strip) if strip else "",
+        _fold("tokens", strip) if strip else "",
     ]
     return _fold(summary, "".join(parts), css="turn", anchor=f"turn-{turn.index}")
 

@@ -23,6 +23,9 @@ class ScriptedTerminal:
         self.waits_s.append(max_wait_s)
         return True
 
+    async def colours(self):
+        return ""
+
     async def incremental(self):
         return self.screens.pop(0) if len(self.screens) > 1 else self.screens[0]
 

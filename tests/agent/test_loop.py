@@ -33,6 +33,9 @@ class Terminal:
         await asyncio.sleep(max_wait_s)
         return False
 
+    async def colours(self):
+        return "\x1b[32m$\x1b[39m"
+
     async def incremental(self):
         return "screen"
 

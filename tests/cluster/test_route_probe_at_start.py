@@ -1,6 +1,7 @@
 """What a crew's set-up asks of its engine before the first trial: its routes, if they are to be replayed."""
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,11 +30,13 @@ class ActorCalls:
 
 def set_up(*overrides):
     engine, others = ActorCalls("engine 0"), ActorCalls("another part")
-    crew = SimpleNamespace(engine=engine, host=others, trainers=[others])
+    crew = SimpleNamespace(engine=engine, hosts=[others], trainers=[others])
     config = load_config("quickstart", overrides)
-    work = _set_up(crew, config, shape=ModelShape.nano(vocab_size=64), actor_path="actor", critic_path=None)
+    shape = ModelShape.nano(vocab_size=64)
     try:
-        asyncio.run(work)
+        asyncio.run(
+            _set_up(crew, config, shape=shape, actor_path="actor", critic_path=None, logs=Path("logs"))
+        )
     finally:
         assert "setup" in others.called
     return engine.called
@@ -47,4 +50,4 @@ def test_a_flag_that_is_set_while_the_engine_returns_no_routes_fails_at_start_up
 
 
 def test_without_the_flag_no_routes_are_asked_for():
-    assert set_up("train.use_rollout_routing_replay=false", "train.measure_free_routing=false") == ["ping"]
+    assert set_up("train.use_rollout_routing_replay=false", "train.measure_free_routing=false") == ["setup"]

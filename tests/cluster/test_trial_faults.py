@@ -159,6 +159,22 @@ def test_a_second_cut_does_not_break_into_the_first_ones_clean_up(task, tokenize
     assert ended.stop_reason is StopReason.CUT and ended.failure is None and live == 0
 
 
+def test_a_trial_in_flight_says_what_it_waits_for(task, tokenizer):
+    async def look(runner):
+        while (states := [one.state for one in runner.live()]) != ["generate"]:
+            assert set(states) <= {"queue", "open", "terminal"}
+            await asyncio.sleep(0.02)
+        (one,) = runner.live()
+        assert (one.trial_id, one.task_id, one.num_turns) == ("trial", "task", 0)
+        assert 0 <= one.state_s <= one.age_s
+        await runner.cut(["trial"])
+        while runner.live():
+            await asyncio.sleep(0.02)
+
+    ended, _, _, _ = trial(task, tokenizer, generate=SilentEngine(None).generate, during=look)
+    assert ended.stop_reason is StopReason.CUT
+
+
 def test_a_refused_request_is_the_engines_failure_and_not_tried_again(task, tokenizer):
     async def refusing(input_ids, **request):
         raise EngineRefused("too long")

@@ -33,6 +33,7 @@ from t1core.config import load_config
         (["train.kl_loss_coef=0.1"], "turn the replay off"),
         (["train.moe_aux_loss_coeff=0.1"], "turn the replay off"),
         (["train.dual_clip=1.0"], "dual_clip"),
+        (["train.gdn_cp=heads"], "no effect with context_parallel=1"),
         (["train.dual_clip=3.0", "train.off_policy.policy_loss=dppo_tv"], "masks and does not clip"),
         (["train.value_bins=31"], "no effect on a scalar head"),
         (["train.critic_head=hl_gauss", "train.value_min=4.0"], "below value_max"),

@@ -15,6 +15,7 @@ from t1core.campaign.notebook_parameters import check_parameters
 from t1core.campaign.notebook_rules import check_notebook
 from t1core.cli import app
 from t1core.config import load_config
+from t1core.metrics.reference import reference_page
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "t1core").rglob("*.py"))
@@ -116,6 +117,12 @@ def test_every_command_of_the_readme_exists():
     assert {"quickstart", "test"} <= set(re.findall(r"(?:^|`)make ([a-z-]+)", readme, re.M)) <= targets
     assert (
         {"notebook", "doctor"} <= set(re.findall(r"(?:^\.venv/bin/|`)t1 ([a-z-]+)", readme, re.M)) <= commands
+    )
+
+
+def test_the_metric_reference_is_what_the_catalogue_says():
+    assert (ROOT / "docs" / "METRICS.md").read_text() == reference_page(), (
+        "make it again: t1 metrics --page > docs/METRICS.md"
     )
 
 

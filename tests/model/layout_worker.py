@@ -37,7 +37,7 @@ def main(job: dict[str, Any]) -> None:
     dist.init_process_group("gloo", init_method=f"file://{job['store']}", rank=rank, world_size=world)
     layout = Layout(**job["layout"])
     initialize(layout, seed=7, timeout_s=60)
-    delta_rule.chunk_gated_delta_rule.__kwdefaults__["chunk_size"] = job.get("chunk", delta_rule.CHUNK)
+    delta_rule.CHUNK = job.get("chunk", delta_rule.CHUNK)
     shape = ModelShape.from_hf(job["checkpoint"])
     dtype = torch.bfloat16 if job.get("bf16") else torch.float32
     model = build_model(

@@ -34,6 +34,7 @@ def test_an_impossible_shape_names_its_field(overrides: dict[str, float], messag
         ({"tp": 0}, "tp=0 must be at least 1"),
         ({"tp": 2, "sequence_parallel": False}, "tp=2 with sequence_parallel=False"),
         ({"sequence_parallel": True}, "no effect with tp=1"),
+        ({"gdn_cp": "ulysses"}, "gdn_cp='ulysses' is not one of state, state_scan, heads, gather"),
     ],
     ids=str,
 )
@@ -48,7 +49,8 @@ def test_an_impossible_layout_says_why(degrees: dict[str, int], message: str) ->
         ({"tp": 2}, 3, r"3 ranks are no multiple of tp\*pp\*cp=2"),
         ({"pp": 2, "ep": 4}, 4, "ep=4 does not divide the 2 ranks of a pipeline stage"),
         ({"pp": 3}, 3, "num_layers=4 is not a multiple of pp=3"),
-        ({"cp": 4}, 4, r"linear_num_key_heads=2 is not a multiple of tp\*cp=4"),
+        ({"cp": 4, "gdn_cp": "heads"}, 4, r"linear_num_key_heads=2 is not a multiple of tp\*cp=4"),
+        ({"tp": 4}, 4, "num_query_groups=2 is not a multiple of tp=4"),
         ({"ep": 16}, 16, "num_experts=8 is not a multiple of ep=16"),
     ],
     ids=str,
@@ -58,6 +60,10 @@ def test_a_layout_that_the_shape_cannot_carry_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         Layout(**degrees).check(ModelShape.nano(vocab_size=512), world_size=world_size)
+
+
+def test_context_parallel_ranks_may_outnumber_key_heads_when_state_is_handed_on() -> None:
+    Layout(cp=16).check(ModelShape.nano(vocab_size=512), world_size=16)
 
 
 def test_rows_are_padded_for_the_finest_cut_of_the_layout() -> None:
@@ -93,9 +99,7 @@ def test_what_another_architecture_would_misread_is_refused(tmp_path: Path) -> N
 
 
 def test_the_real_models_dimensions_fit_the_layouts_it_is_trained_with() -> None:
-    """Qwen3.5-122B-A10B over TP 2, PP 4, CP 4, EP 16 on 64 ranks; the delta rule's 16 key heads allow TP *
-    CP = 8.
-    """
+    """Qwen3.5-122B-A10B over TP 2, PP 4, CP 4, EP 16 on 64 ranks."""
     nano = ModelShape.nano(vocab_size=248_320)
     real = dataclasses.replace(
         nano,

@@ -41,6 +41,7 @@ def _train(run: Run, *, step: int, changes: dict[str, float]) -> None:
     made, spans = batch(*names[:2], step=step)
     line = np.linspace(-1, 1, 14, dtype=np.float32)
     per_token = {"values": line, "advantages": line, "returns": line, "trainer_logprobs": line - 1.5}
+    per_token["flipped_layers"] = np.arange(14, dtype=np.float32)
     run.record_tokens(made, per_token=per_token, spans=spans)
     run.record_metrics({**_metrics(step, [min(4, step + 1) / 20, 0.1]), **changes}, step=step)
     run.update_status(step=step)

@@ -1,6 +1,7 @@
 """The terminal: when a turn ends, and what it shows."""
 
 import asyncio
+import re
 import time
 
 from tests.sandbox.boxes import in_sandbox, spec
@@ -23,6 +24,16 @@ def test_a_turn_ends_when_the_prompt_is_back():
         assert await terminal.incremental() == (
             "New Terminal Output:\n\nroot@box:/app# echo hello > a.txt; cat a.txt\nhello\nroot@box:/app#"
         )
+
+    in_terminal(run)
+
+
+def test_the_pane_in_colour_is_the_pane_with_its_sequences():
+    async def run(terminal):
+        await terminal.send_keys("clear; printf '\\033[1;31mred\\033[0m plain\\n'\n", max_wait_s=60)
+        coloured = await terminal.colours()
+        assert re.search(r"\x1b\[[0-9;]*31mred(\x1b\[[0-9;]*m)+ plain", coloured)
+        assert re.sub(r"\x1b\[[0-9;]*m", "", coloured).rstrip() == await terminal.screen()
 
     in_terminal(run)
 

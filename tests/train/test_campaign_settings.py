@@ -22,7 +22,14 @@ OTHERWISE = {
         "load",
         "num_critic_only_steps",
     ),
-    *("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel", "data_parallel"),
+    *(
+        "tensor_parallel",
+        "pipeline_parallel",
+        "context_parallel",
+        "expert_parallel",
+        "data_parallel",
+        "gdn_cp",
+    ),
     *("advantage", "grpo_std_normalization"),
 }
 WORDS = {
@@ -72,6 +79,7 @@ def test_what_is_built_of_several_settings_is_built_of_all_of_them(actor_path):
             "train.pipeline_parallel=4",
             "train.context_parallel=8",
             "train.expert_parallel=16",
+            "train.gdn_cp=state_scan",
         ],
     )
     made = train_settings(config, actor_path=actor_path, critic_path=None)
@@ -87,6 +95,7 @@ def test_what_is_built_of_several_settings_is_built_of_all_of_them(actor_path):
     )
     assert (made.actor.betas, made.actor.weight_decay, made.actor.clip_grad) == ((0.8, 0.7), 0.3, 2.0)
     assert (made.layout.tp, made.layout.pp, made.layout.cp, made.layout.ep) == (2, 4, 8, 16)
+    assert made.layout.gdn_cp == "state_scan"
     grpo = ["train.advantage=grpo", "train.grpo_std_normalization=false", "train.num_critic_only_steps=0"]
     sampled = ["rollout.samples_per_task=2", "rollout.over_sampling_batch_size=6"]
     alone = train_settings(load_config("smoke", grpo + sampled), actor_path=actor_path, critic_path=None)

@@ -37,7 +37,7 @@ def test_our_own_failure_is_no_number():
 
 
 def test_bad_settings_name_the_way_out():
-    with pytest.raises(ValueError, match="choose dense, binary or ratio"):
+    with pytest.raises(ValueError, match="choose dense, binary, ratio or module:function"):
         counted_reward("cubic", passed=1, total=2)
     with pytest.raises(ValueError, match="positive number"):
         counted_reward("dense", passed=1, total=2, scale=0)

@@ -179,6 +179,9 @@ class Control:
     def _do_screen(self, ident: bytes) -> None:
         self._opened().screen(lambda text: self._answer(b"ok", ident, text))
 
+    def _do_colours(self, ident: bytes) -> None:
+        self._opened().colours(lambda text: self._answer(b"ok", ident, text))
+
     def _do_capture(self, ident: bytes, is_whole: bytes) -> None:
         self._opened().capture(lambda text: self._answer(b"ok", ident, text), is_whole=is_whole == b"1")
 

@@ -205,6 +205,10 @@ class Terminal:
         """The visible pane."""
         self._ask(b"capture-pane -p", lambda lines: done(b"\n".join(lines)))
 
+    def colours(self, done: Callable[[bytes], None]) -> None:
+        """The visible pane with the sequences that colour it."""
+        self._ask(b"capture-pane -p -e", lambda lines: done(b"\n".join(lines)))
+
     def capture(self, done: Callable[[bytes], None], *, is_whole: bool) -> None:
         """The pane's whole buffer, or what is visible, each row with its line end."""
         self._ask(

@@ -1,0 +1,126 @@
+"""Commands that read a run, explain settings and metrics, or begin a project; the `t1` command takes them in.
+
+They import what they need when they are called, so that `t1` itself stays quick.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RunPath = Annotated[Path, typer.Argument(help="run directory")]
+Preset = Annotated[str, typer.Argument(help="name of a preset, or path of a TOML file")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", help="dotted override: train.actor.lr=2e-6")]
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the program."""
+    for command in (tail, compare, replay, metrics, init, config):
+        app.command()(command)
+
+
+def tail(
+    run: RunPath,
+    once: Annotated[bool, typer.Option("--once", help="say how it stands and leave")] = False,
+) -> None:
+    """Watch a run: its steps, rates, trials in flight and time left. Ctrl-C leaves; the run goes on."""
+    from t1core.campaign.tail import watch
+    from t1core.store import Run
+
+    reader = Run.open(run)
+    try:
+        watch(reader, once=once, say=say)
+    except KeyboardInterrupt:
+        say(f"left; the run goes on: {reader.path}")
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="run directories, or one folder of runs")],
+) -> None:
+    """Compare runs: reward, explained variance, gap, held-out tasks, each with its 95% interval, and what differs."""
+    from t1core.campaign.comparison import comparison_lines
+
+    for line in comparison_lines(runs):
+        say(line)
+
+
+def replay(
+    run: RunPath,
+    trial: Annotated[str, typer.Argument(help="trial id, as `t1 trials` lists them")],
+    from_turn: Annotated[
+        int | None, typer.Option(min=0, help="stop before this turn and hand the terminal to you")
+    ] = None,
+    task: Annotated[
+        Path | None, typer.Option(help="the task's directory, else the run's pool is searched")
+    ] = None,
+) -> None:
+    """Build a trial's box again, type what the policy typed and compare the screens; no model is needed."""
+    from t1core.campaign.replay import replay as replay_trial
+    from t1core.campaign.report import stored_trial
+    from t1core.store import Run
+
+    try:
+        replay_trial(Run.open(run), stored_trial(run, trial), task=task, from_turn=from_turn, say=say)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def metrics(
+    name: Annotated[str | None, typer.Argument(help="a metric: critic/explained_variance")] = None,
+    page: Annotated[bool, typer.Option("--page", help="the whole reference as Markdown")] = False,
+) -> None:
+    """Say what a metric is, or list all of them."""
+    from t1core.metrics import CATALOGUE
+    from t1core.metrics.reference import describe, reference_page
+
+    if page:
+        print(reference_page(), end="")
+    elif name is not None:
+        say("\n".join(describe(name)))
+    else:
+        for metric in CATALOGUE:
+            say(f"{metric.name:44} {metric.meaning}")
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(help="folder to make; its name becomes the campaign's")],
+    preset: Annotated[str, typer.Option(help="preset whose settings it begins with")] = "quickstart",
+) -> None:
+    """Begin a project of your own: settings, a campaign file and notebooks that run at once."""
+    from t1core.campaign.project import init_project
+
+    for path in init_project(directory, preset=preset):
+        say(f"written  {path}")
+    say(f"next     cd {directory} && t1 notebook campaign.yaml --dry-run")
+
+
+def config(
+    preset: Preset = "quickstart",
+    overrides: Overrides = None,
+    explain: Annotated[
+        str | None, typer.Option(help="say what a setting, or each of a section, means: train.actor.lr")
+    ] = None,
+    diff: Annotated[
+        str | None, typer.Option(help="print only what is not as in this preset, or in `defaults`")
+    ] = None,
+) -> None:
+    """Print the resolved configuration, or what one setting means, or how it differs from a preset."""
+    from t1core.config import CampaignConfig, load_config
+    from t1core.config.explain import difference_lines
+    from t1core.config.explain import explain as explain_lines
+    from t1core.config.load import to_json
+
+    resolved = load_config(preset, overrides or ())
+    if explain is not None and diff is not None:
+        raise ValueError("--explain and --diff answer different questions: give one of them")
+    if explain is not None:
+        say("\n".join(explain_lines(explain, resolved)))
+    elif diff is not None:
+        other = CampaignConfig() if diff == "defaults" else load_config(diff)
+        say("\n".join(difference_lines(resolved, other, name=diff)) or f"as in {diff}")
+    else:
+        say(to_json(resolved))

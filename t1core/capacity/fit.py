@@ -1,0 +1,84 @@
+"""Coefficients from measured peaks, and how well they predict others.
+
+A critic's peak beyond what arithmetic gives is a line in tokens: alpha T + b0. An actor's is the larger of that and its
+logits', c |V| T + b0. So alpha and b0 come from critics, c from actors.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from t1core.capacity.memory import Coefficients, Load, stage_bytes
+from t1core.capacity.plans import Plan
+from t1core.capacity.sizes import Role
+from t1core.model.shape import ModelShape
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The peak of one network on one GPU with one row of `tokens` tokens."""
+
+    role: Role
+    num_layers: int
+    tokens: int
+    peak_bytes: int
+
+
+def predicted_bytes(
+    shape: ModelShape,
+    measured: Measured,
+    coefficients: Coefficients,
+    *,
+    precision: Literal["bf16", "fp32"],
+) -> float:
+    """What the model of memory says of a measured configuration; `shape` has its number of layers."""
+    assert shape.num_layers == measured.num_layers
+    load = Load(wall=measured.tokens, precision=precision)
+    return stage_bytes(
+        shape, role=measured.role, plan=Plan(), stage=0, load=load, coefficients=coefficients
+    ).peak_bytes
+
+
+def fit(
+    measured: Sequence[tuple[ModelShape, Measured]],
+    *,
+    precision: Literal["bf16", "fp32"],
+    step_bytes: float,
+    source: str,
+) -> Coefficients:
+    """Least squares. ValueError where the measurements cannot tell the coefficients apart."""
+    nothing = Coefficients(0, 0, 0, phases="apart", step_bytes=0, source="")
+    known = [predicted_bytes(shape, each, nothing, precision=precision) for shape, each in measured]
+    points = [
+        (shape, each, each.peak_bytes - base) for (shape, each), base in zip(measured, known, strict=True)
+    ]
+    critics = [(each.tokens, extra) for _, each, extra in points if each.role == "critic"]
+    if len({tokens for tokens, _ in critics}) < 2:
+        raise ValueError("alpha and b0 need critics of two lengths at least: give more --tokens")
+    mean_t = sum(t for t, _ in critics) / len(critics)
+    mean_y = sum(y for _, y in critics) / len(critics)
+    alpha = sum((t - mean_t) * (y - mean_y) for t, y in critics) / sum((t - mean_t) ** 2 for t, _ in critics)
+    b0 = mean_y - alpha * mean_t
+    actors = [
+        (shape.vocab_size * each.tokens, extra - b0) for shape, each, extra in points if each.role == "actor"
+    ]
+    if not actors:
+        raise ValueError("the bytes of a logit need an actor among what is measured")
+    logit = sum(x * y for x, y in actors) / sum(x * x for x, _ in actors)
+    return Coefficients(alpha, b0, logit, phases="apart", step_bytes=step_bytes, source=source)
+
+
+def residuals(
+    measured: Sequence[tuple[ModelShape, Measured]],
+    coefficients: Coefficients,
+    *,
+    precision: Literal["bf16", "fp32"],
+) -> list[dict[str, Any]]:
+    """Each configuration with its predicted peak, and by what share of the measured one it is off."""
+    rows = []
+    for shape, each in measured:
+        predicted = predicted_bytes(shape, each, coefficients, precision=precision)
+        rows.append(
+            asdict(each) | {"predicted_bytes": predicted, "residual_frac": predicted / each.peak_bytes - 1}
+        )
+    return rows
