@@ -431,7 +431,7 @@ def peak(work: Callable[[], Any]) -> int | None:
 
 def layers(job: dict[str, Any]) -> dict[str, Any]:
     """`layer_report` over `job["world"]` processes."""
-    starting = multiprocessing.get_context("spawn" if job["device"] == "cuda" else "fork")
+    starting = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as scratch:
         job = job | {"store": f"{scratch}/store", "out": f"{scratch}/report.json"}
         ranks = [starting.Process(target=layer_report, args=(rank, job)) for rank in range(job["world"])]

@@ -14,16 +14,19 @@ from benchmarks.kept import FRESH, KEPT
 
 
 def comparisons(directory: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
-    """Every comparison of the results in a directory, by benchmark, what and against."""
+    """Every comparison of the results in a directory, with its run's parameters, by benchmark, what and against."""
     found = {}
     for path in sorted(directory.glob("*.json")):
-        for one in json.loads(path.read_text()).get("comparisons", ()):
-            found[path.stem, one["what"], one["against"]] = one
+        result = json.loads(path.read_text())
+        for one in result.get("comparisons", ()):
+            found[path.stem, one["what"], one["against"]] = one | {"parameters": result["parameters"]}
     return found
 
 
 def table(kept: Path, fresh: Path) -> Iterator[str]:
-    """Lines of the table. A result that was measured only once has a dash for the other ratio."""
+    """Lines of the table. A result that was measured only once has a dash for the other ratio, and one measured with
+    other parameters no change.
+    """
     before, now = comparisons(kept), comparisons(fresh)
     yield f"{'benchmark':16} {'kept':>8} {'fresh':>8} {'change':>8}  {'target':>14}  what against what"
     for key in sorted(before.keys() | now.keys()):
@@ -32,7 +35,9 @@ def table(kept: Path, fresh: Path) -> Iterator[str]:
         one = new or old
         assert one is not None
         change = "-"
-        if old and new:
+        if old and new and old["parameters"] != new["parameters"]:
+            change = "other"
+        elif old and new:
             better = (new["ratio"] / old["ratio"] - 1) * (1 if one["is_more_better"] else -1)
             change = f"{better:+.1%}"
         target = "-"
@@ -47,6 +52,6 @@ def _ratio(one: dict[str, Any] | None) -> str:
 
 
 if __name__ == "__main__":
-    print("change: of the ratio, plus is better")
+    print("change: of the ratio, plus is better; other: measured with other parameters")
     for line in table(KEPT, FRESH):
         print(line)

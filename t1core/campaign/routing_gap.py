@@ -46,7 +46,7 @@ class GapPlan:
     supervised_steps: int = 100
     supervised_tokens: int = 512
     supervised_lr: float = 4e-3
-    num_rows: int = 16
+    num_rows: int = 8
     long: tuple[int, int] = (400, 96)
     short: tuple[int, int] = (16, 16)
     actor_lr: float = 6e-5

@@ -91,6 +91,13 @@ def checks() -> list[Check]:
             (2 * embedding + attention + once + shared) / 1e9,
             "router left out, GatedDeltaNet's query and key projection counted once",
         ),
+        Check(
+            "routed experts' share",
+            95.5,
+            "%",
+            100 * experts / (total - embedding),
+            "of all less one embedding",
+        ),
         Check("GatedDeltaNet", 2.94, "B", once / 1e9, f"as quoted; all of it is {delta_net / 1e9:.3f} B"),
         Check("logits at CP 2", 29.84, "GiB", logits[2], "6 B x 86,016 x 248,320 / (TP 2 x CP)"),
         Check("logits at CP 4", 14.92, "GiB", logits[4], "the same"),
@@ -99,7 +106,9 @@ def checks() -> list[Check]:
         Check("routes of 32,768 tokens", 48.0, "MiB", 32_768 * 1536 / 2**20, "as int32"),
         Check("alpha", 330, "KiB/token", 10.57 * GIB / 33_792 / KIB, "10.57 GiB at T = 33,792"),
         Check("GatedDeltaNet peak, CP 1 over CP 4", 3.92, "x", 10.57 / 2.70, "from the two quoted peaks"),
+        Check("GatedDeltaNet peak at CP 2", 5.3, "GiB", 10.57 / 2, "a half"),
         Check("GatedDeltaNet peak at CP 4", 2.70, "GiB", 10.57 / 4, "a quarter; quoted 2% above it"),
+        Check("GatedDeltaNet peak at CP 8", 1.35, "GiB", 10.57 / 8, "an eighth; quoted 2% above it"),
         Check("widest EP", 16, "ranks", widest_ep(shape, stage_ranks=cp4.stage_ranks), "TP 2 x CP 4 x DP 2"),
         Check(
             "EP at DP 1", 2, "ranks", widest_ep(shape, stage_ranks=one_rank.stage_ranks), "TP 2 x CP 1 x DP 1"
@@ -109,6 +118,8 @@ def checks() -> list[Check]:
         Check(
             "expert optimiser, 64 GPUs", 21.75, "GB", closed_form(cp4)["expert optimiser"] / 1e9, "12 P_e / G"
         ),
+        Check("expert optimiser, 32 GPUs", 43.5, "GB", 12 * P_EXPERTS / 32 / 1e9, "the same"),
+        Check("expert optimiser, 48 GPUs", 29.0, "GB", 12 * P_EXPERTS / 48 / 1e9, "the same"),
         Check("peak at CP 2 less peak at CP 4", 18.5, "GiB", peaks, "100.3 - 81.8; if raising CP halves DP"),
         Check("crash", 91.18, "GiB", 90.56 + 632 / 1024, "90.56 GiB used and 632 MiB asked for"),
         Check(
@@ -130,6 +141,17 @@ def checks() -> list[Check]:
         Check("peak at CP 2", 100.3, "GiB", None, "as at CP 4"),
         Check("memory of a GPU", 95, "GiB", None, "of the machine"),
         Check("host memory used with 260 workers", 259, "GB", None, "observed, of 2,265 GB"),
+        Check(
+            "boxes a node", 70, "", 560 / 8, "560 over the 8 nodes of 64 sampling GPUs; up to 94 were allowed"
+        ),
+        Check(
+            "summary over the window",
+            717,
+            "tokens",
+            78_541 + 8_192 - WALL,
+            "78,541 of prompt and 8,192 asked for",
+        ),
+        Check("first micro-batch", 489, "s", None, "compilation, observed; 22 s once warm"),
         Check("rollout, one replica", 58.9, "min", 256 / 4.35, "256 groups at 4.35 a minute"),
         Check("rollout, three replicas", 19.6, "min", 58.9 / 3, "a third"),
         Check("step with three replicas", 23, "min", None, "training's share is not published"),

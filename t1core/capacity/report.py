@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from t1core.capacity.memory import (
     GIB,
+    PUBLISHED,
     Coefficients,
     HostLoad,
     Load,
@@ -17,6 +18,7 @@ from t1core.capacity.published import checks
 from t1core.capacity.search import USES, Verdict, fitting, judge, nearest
 from t1core.capacity.sizes import stage_sizes
 from t1core.capacity.throughput import Split
+from t1core.model.known import QWEN3_5_122B_A10B
 from t1core.model.shape import ModelShape
 
 _SHORT = {
@@ -66,13 +68,14 @@ def plan_lines(
     plan, limit = verdict.plan, verdict.limit_bytes
     sizes = {role: stage_sizes(shape, role=role, pp=1, stage=0) for role in ("actor", "critic")}
     lines = [
-        f"model   {model}: actor {sizes['actor'].total / 1e9:.2f} B parameters, critic "
-        f"{sizes['critic'].total / 1e9:.2f} B, of which routed experts {sizes['actor'].experts / 1e9:.2f} B",
+        f"model   {model}: actor {_count(sizes['actor'].total)} parameters, critic {_count(sizes['critic'].total)}, of "
+        f"which routed experts {_count(sizes['actor'].experts)}",
         f"plan    {plan}: {plan.num_gpus} GPUs train, {shape.num_experts // plan.ep} experts a layer on each",
         f"load    rows of up to {load.wall:,} tokens, at most {load.tokens(plan):,} tokens of a micro-batch on one "
         f"GPU; {load.precision}, layers {'recomputed' if load.recompute else 'kept'}",
         f"alpha   {coefficients.alpha_bytes / 2**10:.0f} KiB a token, b0 {coefficients.b0_bytes / GIB:.2f} GiB, "
         f"{coefficients.logit_bytes:.1f} B a logit: {coefficients.source}",
+        *_other_width(shape, coefficients),
         "",
         "GiB of one GPU   stage  " + "".join(f"{short:>9}" for short in _SHORT.values()) + f"{'peak':>9}",
     ]
@@ -199,6 +202,18 @@ def split_lines(
             for each in simulated[::step]
         ]
     return lines
+
+
+def _count(number: int) -> str:
+    return f"{number / 1e9:.2f} B" if number >= 1e9 else f"{number / 1e6:.2f} M"
+
+
+def _other_width(shape: ModelShape, coefficients: Coefficients) -> list[str]:
+    if coefficients is not PUBLISHED or shape.hidden_size == QWEN3_5_122B_A10B.hidden_size:
+        return []
+    return [
+        "        which is of the 122B model; other widths have other numbers: run t1 calibrate at this one"
+    ]
 
 
 def _alike(stages: Sequence[StageBytes]) -> list[tuple[int, int, StageBytes]]:

@@ -71,19 +71,24 @@ def test_a_ratio_is_held_against_its_target_from_the_right_side():
 
 
 def test_the_regression_table_counts_better_as_plus_in_both_directions(tmp_path):
-    def write(name, *ratios):
+    def write(name, *ratios, size=1):
         told = [
             {"what": w, "against": "x", "ratio": r, "is_more_better": m, "target": None, "holds": None}
             for (w, m), r in zip((("speed", True), ("time", False)), ratios, strict=False)
         ]
         (tmp_path / name).mkdir()
-        (tmp_path / name / "b.json").write_text(json.dumps({"comparisons": told}))
+        (tmp_path / name / "b.json").write_text(
+            json.dumps({"parameters": {"size": size}, "comparisons": told})
+        )
 
     write("kept", 0.5, 2.0)
     write("fresh", 0.6, 2.2)
     _, speed, time = table(tmp_path / "kept", tmp_path / "fresh")
     assert speed.split()[:4] == ["b", "0.500", "0.600", "+20.0%"]
     assert time.split()[:4] == ["b", "2.000", "2.200", "-10.0%"]
+    write("larger", 0.6, 2.2, size=2)
+    _, speed, time = table(tmp_path / "kept", tmp_path / "larger")
+    assert speed.split()[3] == time.split()[3] == "other"
     write("other", 0.5)
     _, speed, time = table(tmp_path / "kept", tmp_path / "other")
     assert time.split()[:4] == ["b", "2.000", "-", "-"]

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from t1core.campaign.planning import check_capacity, measured_work, told, told_split
+from t1core.cli import app
 from t1core.config import load_config
 
 ASKED = dict(
@@ -62,6 +64,13 @@ def test_a_plan_that_does_not_fit_says_what_breaks_it_and_what_would_fit() -> No
     assert "of 100 GiB: DOES NOT FIT: offloaded actor is the largest term" in text
 
 
+def test_coefficients_of_another_width_are_said_to_be_so() -> None:
+    warning = "run t1 calibrate at this one"
+    assert not any(warning in line for line in told(**ASKED))
+    lines = told(**ASKED | {"model": "35b"})
+    assert any(warning in line for line in lines) and "actor 34.66 B parameters" in lines[1]
+
+
 def test_where_no_plan_of_these_gpus_fits_more_of_them_are_looked_at() -> None:
     text = "\n".join(told(**ASKED | {"train_gpus": 16}))
     assert "DOES NOT FIT: expert optimiser breaks it" in text
@@ -79,6 +88,15 @@ def test_options_that_cannot_be_are_refused_by_name() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             told(**ASKED | change)
+
+
+def test_the_commands_take_their_options() -> None:
+    words = "plan --tp 2 --pp 4 --cp 2 --ep 8 --gpu-memory 60 --use actor --no-recompute --train-gpus 32"
+    said = CliRunner().invoke(app, words.split())
+    assert said.exit_code == 0 and "TP=2 PP=4 CP=2 EP=8 DP=2" in said.output and "layers kept" in said.output
+    words = "split --gpus 64 --rollout 100 --train 300 --engine-gpus 8"
+    said = CliRunner().invoke(app, words.split())
+    assert said.exit_code == 0 and "n=16 sample, 48 train" in said.output
 
 
 def test_t1s_numbers_are_told_with_what_they_can_be_derived_from() -> None:

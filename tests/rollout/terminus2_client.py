@@ -46,7 +46,7 @@ async def rollout_details(address, session):
                 model_info=LIMITS | {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0},
                 session_id_headers=["X-Session-ID"],
                 collect_rollout_details=True,
-                max_turns=3,
+                max_turns=2,
                 proactive_summarization_threshold=LIMITS["max_input_tokens"] - 1000,
                 record_terminal_session=False,
             )

@@ -160,6 +160,18 @@ async def test_a_rollback_by_one_turn_goes_on_from_the_ids_of_what_is_left(tmp_p
 
 
 @run
+async def test_every_answer_of_a_long_conversation_keeps_its_ids(tmp_path):
+    async with chatting(tmp_path) as (engine, client):
+        messages = [GO]
+        for _ in range(3):
+            engine.says(13, 14, 2)
+            messages += [await client.chat(messages), LS]
+        assert engine.prompts[2] == [*GO_IDS, 13, 14, 2, *LS_IDS, 13, 14, 2, *LS_IDS]
+        ended = await client.end()
+        assert ended.relations == [["strict", "strict", "strict"]]
+
+
+@run
 async def test_a_rendered_history_in_other_tokens_is_told_by_its_offsets(tmp_path):
     async with chatting(tmp_path, history="rendered") as (engine, client):
         engine.says(13, 14, 2)  # "ec" "ho hi"

@@ -211,6 +211,18 @@ def test_the_auditor_catches_a_turn_trained_twice(honest):
     assert any("outside every sampled span are trained" in p for p in audit(calls, [in_context]).problems)
 
 
+def test_the_auditor_catches_a_trained_token_whose_routing_row_was_filled_in(honest):
+    (a, b), row = honest
+    late = dataclasses.replace(b, routed_experts=b.routed_experts[3:], routed_experts_start=7)
+    found = audit([a, late], [row])  # row 6 predicts the first of b's sampled tokens
+    assert any("1 trained tokens have a routing row that no call recorded" in p for p in found.problems)
+
+
+def test_the_auditor_catches_a_span_of_a_call_that_was_never_made(honest):
+    (a, _), row = honest
+    assert any("span of unknown call b" in p for p in audit([a], [row]).problems)
+
+
 def test_audits_add_up_and_shares_of_nothing_are_nan(honest):
     calls, row = honest
     total = audit(calls, [row]) + audit(calls[:1], [])
