@@ -88,7 +88,7 @@ def compare_scores(
     from t1core.analysis.scores import score_table
     from t1core.store import Run
 
-    table = score_table({run.name: Run.open(run).scores() for run in runs})
+    table = score_table({str(run): Run.open(run).scores() for run in runs})
     _say("no scores" if table.empty else table.round(4).to_string(index=False))
 
 
@@ -113,12 +113,17 @@ def notebook(
 
 
 @app.command()
-def resume(run: RunPath) -> None:
+def resume(
+    run: RunPath,
+    from_start: Annotated[
+        bool, typer.Option("--from-start", help="begin anew where no checkpoint can be gone on from")
+    ] = False,
+) -> None:
     """Go on with a run that was interrupted, failed or killed, from its newest whole checkpoint."""
     from t1core.campaign.resume import resume_campaign
 
     with _interruptible():
-        resume_campaign(run, say=_say)
+        resume_campaign(run, from_start=from_start, say=_say)
 
 
 @app.command()

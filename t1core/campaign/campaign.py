@@ -171,11 +171,12 @@ async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:
     try:
         await asyncio.wait({task, *keepers}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():  # a keeper never ends unless it breaks
-            task.cancel()
-            await asyncio.wait({task})
             next(keeper for keeper in keepers if keeper.done()).result()
         await task
     finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
         if task.done() and not task.cancelled():
             task.exception()  # a SystemExit has left the loop by itself; asyncio would report it as never retrieved
         for keeper in keepers:

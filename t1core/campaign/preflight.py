@@ -17,6 +17,7 @@ from t1core.config import CampaignConfig
 from t1core.controller.evaluate import SPLITS
 from t1core.sandbox.descriptors import raise_descriptors
 from t1core.sandbox.kinds import probe_kind
+from t1core.tasks.harbor import SCRIPT_TEST
 from t1core.tasks.pool import Pool
 from t1core.train.checkpoint_directory import EXACT, damage, newest_whole
 from t1core.verifier.reward import counted_reward
@@ -100,7 +101,9 @@ def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None]
     """
     check_capacity(config)
     train = pool.split("train")
-    if config.reward.kind == "dense" and all(entry.num_tests < 2 for entry in train):
+    if config.reward.kind == "dense" and all(
+        entry.num_tests < 2 and entry.test_names != (SCRIPT_TEST,) for entry in train
+    ):
         raise ValueError(
             f"reward.kind='dense' on pool {pool.directory}, whose tasks have one test each: there is nothing to count; "
             "use reward.kind='binary' or a pool with several tests a task"

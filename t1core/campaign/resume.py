@@ -16,8 +16,11 @@ from t1core.store import Run, RunState, Standing, collect_provenance
 from t1core.tasks.pool import Pool
 
 
-def resume_campaign(path: Path, *, say: Callable[[str], None] = print) -> Path:
-    """Carry a run to its end. Raises ValueError for one that has finished or whose assets are gone, RunBusy for one
+def resume_campaign(path: Path, *, from_start: bool = False, say: Callable[[str], None] = print) -> Path:
+    """Carry a run to its end. A run that has no checkpoint yet begins anew; one whose checkpoints can't be gone on from
+    (weights only, or damaged) does so with `from_start` alone.
+
+    Raises ValueError for such a run without it, for one that has finished or whose assets are gone, RunBusy for one
     that is being written, and whatever breaks the campaign otherwise.
     """
     reader = Run.open(path)
@@ -36,13 +39,21 @@ def resume_campaign(path: Path, *, say: Callable[[str], None] = print) -> Path:
             )
     check_machine(config)
     pool = Pool.open(assets.pool)
-    resumption = newest_resumption(reader.folder("checkpoints"), pool=pool)
+    checkpoints = reader.folder("checkpoints")
+    resumption = newest_resumption(checkpoints, pool=pool)
+    unusable = sorted(found.name for found in checkpoints.glob("step_*"))
+    if resumption is None and unusable and not from_start:
+        raise ValueError(
+            f"run {reader.path} has checkpoints ({unusable[-1]} is the newest) and none can be gone on from: they hold "
+            "weights only (checkpoint_content), are damaged, or lack the loop's state. --from-start begins the run "
+            "anew and sets its records aside; such weights start another run as model.actor_path and model.critic_path"
+        )
     run = Run.resume(path)
     provenance = collect_provenance()
     run.record_attempt(provenance)
     if resumption is None:
         standing = Standing(trained=-1, collected=-1, evaluated=-1)
-        where = "no whole checkpoint is there (checkpoint_every writes them): it starts from the beginning"
+        where = "there is no checkpoint to go on from (checkpoint_every writes them): it starts from the beginning"
     else:
         iteration = resumption.iteration
         collected = iteration - 1 + len(resumption.waiting)

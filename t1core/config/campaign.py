@@ -164,9 +164,10 @@ class CampaignConfig(Settings):
     def _check_deadlines(self) -> None:
         """A box outlives its agent and its verifier, each at its cap, however late its turn to be opened comes."""
         rollout, sandbox = self.rollout, self.sandbox
+        num_trials = rollout.max_live_trials * self.cluster.num_hosts  # each host has its share of the rate
         parts = {
-            f"pacing ({rollout.max_live_trials} trials at sandbox.create_rate_per_s={sandbox.create_rate_per_s:g})": (
-                rollout.max_live_trials / sandbox.create_rate_per_s
+            f"pacing ({num_trials} trials at sandbox.create_rate_per_s={sandbox.create_rate_per_s:g})": (
+                num_trials / sandbox.create_rate_per_s
             ),
             "opening (cluster.control_deadline_s)": self.cluster.control_deadline_s,
             "agent.agent_timeout_s": max(self.agent.agent_timeout_s, self.evaluation.agent_timeout_s),

@@ -124,6 +124,11 @@ def harness_of(config: CampaignConfig) -> dict[str, Any]:
         "protocol": config.agent.protocol,
         "engine": config.rollout.engine,
         "engine_dtype": config.rollout.engine_dtype,
+        "deterministic": config.rollout.deterministic,
+        "sandbox": config.sandbox.kind,
+        "harbor_environment": config.sandbox.harbor_environment,
+        "image": config.sandbox.image_dir,
+        "image_root": config.sandbox.image_root,
         "temperature": config.evaluation.temperature,
         "top_p": config.evaluation.top_p,
         "top_k": config.evaluation.top_k,
@@ -139,10 +144,11 @@ def limits_of(config: CampaignConfig) -> dict[str, Any]:
     return agent | {
         "verifier_timeout_s": config.rollout.verifier_timeout_s,
         "trial_deadline_s": config.rollout.trial_deadline_s,
-        **{
-            f"box_{name}": getattr(config.sandbox, name)
-            for name in ("memory_mb", "storage_mb", "max_processes")
-        },
+        "box_memory_mb": config.sandbox.memory_mb,
+        "box_storage_mb": config.sandbox.storage_mb,
+        "box_max_processes": config.sandbox.max_processes,
+        "verifier_memory_mb": config.verifier.memory_mb,
+        "verifier_max_processes": config.verifier.max_processes,
     }
 
 

@@ -34,9 +34,8 @@ class TaskEstimates:
         if seconds is None:
             return
         for known, key in ((self.task_s, trajectory.task_id), (self.family_s, trajectory.family)):
-            if trajectory.stop_reason is StopReason.CUT:
-                seconds = max(seconds, known.get(key, 0.0))
-            _move(known, key, seconds)
+            is_cut = trajectory.stop_reason is StopReason.CUT
+            _move(known, key, max(seconds, known.get(key, 0.0)) if is_cut else seconds)
 
     def predicted_s(self, task: Task) -> float | None:
         """Seconds that a trial of the task will take; None before anything of its family ended."""

@@ -21,6 +21,8 @@ DETERMINISTIC = (
     "agent.max_new_tokens=32", "agent.max_wait_s=60.0", "rollout.rollout_batch_size=2",
     "rollout.over_sampling_batch_size=3", "rollout.max_live_trials=3", "evaluation.tasks_per_split=1",
     "cluster.control_deadline_s=100.0",
+    # A policy that solves nothing loses by its turns, so that the actor has something to learn from.
+    "reward.shaping=multiplicative", "reward.healthy_turns=1", "train.num_critic_only_steps=0",
 )  # fmt: skip
 # What the clock and the machine decide.
 TIMED = (
@@ -46,8 +48,14 @@ def start(words, log, environment):
         )  # fmt: skip
 
 
-def finish(driver, log):
-    assert driver.wait(900) == 0, log.read_text()[-3000:]
+def finish(driver, log, environment, run):
+    """Wait for the end. A busy machine may not start Ray in the time that Ray gives it: then the run is resumed."""
+    for _ in range(4):
+        if driver.wait(900) == 0:
+            return
+        assert "Ray did not start" in log.read_text()[-600:], log.read_text()[-3000:]
+        driver = start(["resume", str(run)], log, environment)
+    raise AssertionError(f"Ray did not start:\n{log.read_text()[-3000:]}")
 
 
 def until(condition, driver, log, *, within_s=600.0):
@@ -75,7 +83,8 @@ def parts(run):
 def test_killed_at_random_places_and_resumed_it_equals_the_run_that_was_not(tmp_path, settings, environment):
     words = [word for override in (*settings, *DETERMINISTIC) for word in ("--set", override)]
     log, runs = tmp_path / "log", tmp_path / "runs" / "smoke"
-    finish(start(["campaign", "smoke", "--run-name", "whole", *words], log, environment), log)
+    driver = start(["campaign", "smoke", "--run-name", "whole", *words], log, environment)
+    finish(driver, log, environment, runs / "whole")
     chance = random.Random(int(os.environ.get("T1CORE_TEST_SEED", "0")))
     driver = start(["campaign", "smoke", "--run-name", "killed", *words], log, environment)
     num_kills = 0
@@ -89,12 +98,12 @@ def test_killed_at_random_places_and_resumed_it_equals_the_run_that_was_not(tmp_
         num_kills += 1
         assert Run.open(runs / "killed").status().died
         driver = start(["resume", str(runs / "killed")], log, environment)
-    finish(driver, log)
+    finish(driver, log, environment, runs / "killed")
     assert num_kills, "it was over before it could be killed"
     whole, killed = Run.open(runs / "whole"), Run.open(runs / "killed")
     status = killed.status()
-    assert (status.state, status.attempt) == (RunState.FINISHED, num_kills + 1)
-    assert len(list((killed.path / "logs").glob("attempt_*"))) == num_kills + 1
+    assert status.state is RunState.FINISHED and status.attempt > num_kills
+    assert len(list((killed.path / "logs").glob("attempt_*"))) == status.attempt
     assert_equal(killed, whole)
 
 
@@ -123,11 +132,15 @@ def assert_equal(killed, whole):
     for role in ("actor", "critic"):
         file = Path("checkpoints") / "final" / role / "model.safetensors"
         assert (killed.path / file).read_bytes() == (whole.path / file).read_bytes(), role
+    started = (killed.path / "checkpoints" / "step_0001" / "hf" / "actor" / "model.safetensors").read_bytes()
+    assert started != (killed.path / "checkpoints/final/actor/model.safetensors").read_bytes(), (
+        "nothing moved"
+    )
     scores = [[(s.split, s.resolved, s.dense, s.weights) for s in run.scores()] for run in (killed, whole)]
     assert scores[0] == scores[1]
 
 
-def test_what_cannot_be_resumed_says_why(tmp_path, settings):
+def test_what_cannot_be_resumed_says_why(tmp_path, settings, actor, pool):
     from t1core.campaign.resume import resume_campaign
     from t1core.config import load_config
 
@@ -144,6 +157,13 @@ def test_what_cannot_be_resumed_says_why(tmp_path, settings):
     run.close(RunState.FAILED)
     with pytest.raises(ValueError, match=r"no plan\.json"):
         resume_campaign(run.path)
+    run = make("weights")
+    (run.folder("checkpoints") / "step_0004").mkdir()
+    run.record_plan({"pool": str(pool), "actor": str(actor), "critic": None, "is_evaluated": True})
+    run.close(RunState.FAILED)
+    with pytest.raises(ValueError, match=r"step_0004 is the newest.*weights only.*--from-start"):
+        resume_campaign(run.path)
+    assert run.status().attempt == 1, "nothing was set aside"
     run = make("moved")
     run.record_plan({"pool": "/gone", "actor": "/gone", "critic": None, "is_evaluated": True})
     run.close(RunState.FAILED)

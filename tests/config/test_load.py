@@ -38,6 +38,7 @@ def test_an_override_is_read_as_toml_and_as_text_where_it_is_none():
         # 44 trials at 40 a second, 120 s to open, 900 and 300 s: 1.1 + 1320
         ("agent.agent_timeout_s=900", ["trial_deadline_s=600", "1.1", "900", "= 1321.1 s", "1322 or more"]),
         ("rollout.trial_deadline_s=481", ["trial_deadline_s=481", "= 481.1 s", "482 or more"]),
+        ("cluster.num_hosts=200", ["8800 trials at", "220", "= 700 s", "700 or more"]),
         ("train.num_critic_only_steps=100", ["num_critic_only_steps=100", "num_steps"]),
         ("name=../x", ["name", "'../x'"]),
         ("seed", ["'seed'", "section.key=value"]),

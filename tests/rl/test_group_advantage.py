@@ -6,9 +6,9 @@ import torch
 from t1core.rl.group_advantage import group_advantages
 
 
-def advantages(rewards, trials, groups, *, normalise_std=True):
+def advantages(rewards, trials, groups, *, normalise_std=True, dtype=torch.float32):
     return group_advantages(
-        torch.tensor(rewards, dtype=torch.float32),
+        torch.tensor(rewards, dtype=dtype),
         trials=torch.tensor(trials),
         groups=torch.tensor(groups),
         normalise_std=normalise_std,
@@ -28,10 +28,12 @@ def test_without_the_deviation_the_advantage_is_the_distance_from_the_mean():
 
 
 def test_a_group_of_equal_rewards_teaches_exactly_nothing():
-    # 0.1 is not representable, so three of them over three need not be 0.1 again.
-    found = advantages([0.1, 0.1, 0.1, 0.0, 1.0], [0, 1, 2, 3, 4], [0, 0, 0, 1, 1])
-    assert found[:3].tolist() == [0.0, 0.0, 0.0]
-    assert found[3:].tolist() != [0.0, 0.0]
+    # In double precision three tenths over three are not a tenth again.
+    assert (0.1 + 0.1 + 0.1) / 3 != 0.1
+    for dtype in (torch.float32, torch.float64):
+        found = advantages([0.1, 0.1, 0.1, 0.0, 1.0], [0, 1, 2, 3, 4], [0, 0, 0, 1, 1], dtype=dtype)
+        assert found[:3].tolist() == [0.0, 0.0, 0.0]
+        assert found[3:].tolist() != [0.0, 0.0]
 
 
 def test_the_chunks_of_a_split_trial_count_once_and_all_carry_its_advantage():

@@ -38,6 +38,12 @@ def test_a_cut_trial_took_at_least_as_long_as_predicted():
     assert estimates.predicted_s(task("a")) == pytest.approx(33.0)
 
 
+def test_what_is_known_of_a_task_does_not_reach_its_family_through_a_cut_trial():
+    estimates = TaskEstimates(task_s={"a": 900.0}, family_s={"chain": 100.0})
+    estimates.observe(ended(seconds=10.0, stop=StopReason.CUT))
+    assert (estimates.task_s, estimates.family_s) == ({"a": 900.0}, {"chain": 100.0})
+
+
 def test_progress_is_the_share_of_tests_passed_and_what_broke_says_nothing():
     estimates = TaskEstimates()
     assert estimates.uncertainty("a") == 1.0

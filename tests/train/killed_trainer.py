@@ -2,11 +2,13 @@
 
 The job names an actor, a scratch directory and points; the answer, out.json, has for each point how the process ended,
 the checkpoint that the next one found, and the weights' checksums after the last step. Every trainer is a fork of this
-process, which only imports: a start costs a second instead of ten.
+process, which only imports: a start costs a second instead of ten. The first step is made once, and each trainer that
+is killed goes on from a copy of its checkpoint.
 """
 
 import json
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -20,7 +22,10 @@ from t1core.train import trainer as trainer_module
 from t1core.train.checkpoint_directory import newest_whole
 from t1core.train.learner import Learner
 
-NUM_STEPS, KILLED_IN = 3, 1  # the second step of three; each is followed by a checkpoint
+NUM_STEPS, KILLED_IN = (
+    2,
+    1,
+)  # the second step of two; the first is followed by a checkpoint, and so is a killed one
 
 
 def die(*_: Any, **__: Any) -> None:
@@ -58,19 +63,20 @@ POINTS: dict[str, Callable[[], None]] = {
 }
 
 
-def run(job: dict, root: Path, *, point: str | None) -> None:
-    """Go on from the newest checkpoint of `root`, if any, to the last step; leave checksums in done.json."""
+def run(job: dict, root: Path, *, until: int = NUM_STEPS, point: str | None = None) -> None:
+    """Go on from the newest checkpoint of `root`, if any, to step `until`; leave checksums in done.json."""
     with trainer(job["actor_path"], actor=adam(1e-3, eps=1e-8), critic=adam(1e-3, eps=1e-8)) as made:
         found = newest_whole(root)
         first = 0
         if found is not None:
             made.load_checkpoint(found)
             first = int(found.name.removeprefix("step_"))
-        for step in range(first, NUM_STEPS):
+        for step in range(first, until):
             if point is not None and step == KILLED_IN:
                 POINTS[point]()
             pipelined_steps(made, first=step, count=1)
-            made.save_checkpoint(root / f"step_{step + 1:04d}")
+            if step < KILLED_IN or point is not None:
+                made.save_checkpoint(root / f"step_{step + 1:04d}")
         answer = {"found": found and found.name, "weights": [made.checksum(), made.checksum("critic")]}
         (root / "done.json").write_text(json.dumps(answer))
 
@@ -90,16 +96,25 @@ def forked(work: Callable[[], None]) -> int:
 
 def main(job: dict) -> None:
     scratch = Path(job["scratch"])
-    answers: dict[str, Any] = {}
-    for i, point in enumerate([None, *job["points"]]):
-        root = scratch / f"run_{i}"
+    whole, prefix = scratch / "uninterrupted", scratch / "prefix"
+    for root in (whole, prefix):
         root.mkdir()
+    ended = forked(lambda: run(job, whole))
+    answers: dict[str, Any] = {"uninterrupted": {"ended": ended} | _done(whole)}
+    assert forked(lambda: run(job, prefix, until=KILLED_IN)) == 0
+    (prefix / "done.json").unlink()
+    for i, point in enumerate(job["points"]):
+        root = scratch / f"killed_{i}"
+        shutil.copytree(prefix, root)
         ended = forked(lambda root=root, point=point: run(job, root, point=point))
-        if point is not None:
-            assert not (root / "done.json").exists(), f"nothing was killed at {point!r}"
-            assert forked(lambda root=root: run(job, root, point=None)) == 0
-        answers[point or "uninterrupted"] = {"ended": ended} | json.loads((root / "done.json").read_text())
+        assert not (root / "done.json").exists(), f"nothing was killed at {point!r}"
+        assert forked(lambda root=root: run(job, root)) == 0
+        answers[point] = {"ended": ended} | _done(root)
     (scratch / "out.json").write_text(json.dumps(answers))
+
+
+def _done(root: Path) -> dict[str, Any]:
+    return json.loads((root / "done.json").read_text())
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 from t1core.model import delta_rule
 
 RANK = Path(__file__).with_name("ppo_rank.py")
-IN_DEFAULT = ("histogram", "groups")
+IN_DEFAULT = ("histogram",)
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,9 @@ def _run_here(directory, actor_path, *, objective="plain", load=None, first=0, *
 
 
 SLACK = 5
+# The floor of a few pairs of runs can be luckily small; below these, about one unit in the last place of the largest
+# values, the comparison says nothing.
+LEAST = dict(losses=2e-7, norms=2e-6, weights=3e-8, tokens=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -97,14 +100,11 @@ def references(tmp_path_factory, actor_path):
 def _with_floor(root, actor_path, **how):
     """(run of one process, the largest difference that a reordering of it makes, by what is compared)."""
     alone = _run_here(root / "alone", actor_path, **how)
-    reordered = [
-        _run_here(root / f"rows_{tokens}", actor_path, max_tokens_per_gpu=tokens, **how)
-        for tokens in (40, 80)
-    ]
+    reordered = [_run_here(root / "rows", actor_path, max_tokens_per_gpu=40, **how)]
     with _chunks_of(16):
         reordered.append(_run_here(root / "chunks", actor_path, **how))
     apart = [_apart(alone, other) for other in reordered]
-    return alone, {name: max(each[name] for each in apart) for name in apart[0]}
+    return alone, {name: max(LEAST[name], *(each[name] for each in apart)) for name in LEAST}
 
 
 @contextlib.contextmanager

@@ -48,16 +48,16 @@ def _noisy(batch, seed=0):
     "off_policy",
     [
         dict(policy_loss="gspo", gspo_eps_clip=0.3, gspo_eps_clip_high=0.3, importance="tis"),
-        dict(
-            policy_loss="gspo",
-            gspo_eps_clip=0.3,
-            gspo_eps_clip_high=0.3,
-            ratio_denominator="rollout",
-            trust_region="sat_square",
-        ),
         *(
             pytest.param(values, marks=pytest.mark.slow)
             for values in (
+                dict(
+                    policy_loss="gspo",
+                    gspo_eps_clip=0.3,
+                    gspo_eps_clip_high=0.3,
+                    ratio_denominator="rollout",
+                    trust_region="sat_square",
+                ),
                 dict(policy_loss="dppo_kl", ratio_denominator="rollout"),
                 dict(ratio_denominator="rollout", trust_region="sat_continuous"),
                 dict(importance="mis_geometric", mis_high=100.0, mis_low=0.001),
