@@ -37,9 +37,9 @@ from t1core.train.trainer import Trainer
 OUTPUT = Path(__file__).resolve().parents[1] / "figures" / "results" / "gpu_step.json"
 DATASHEET_FLOPS_PER_S = 989e12
 """Dense bf16 of an H100 or H200, by the vendor."""
-# Passes of a step, in forwards of the whole batch: a backward is two. V_old; critic forward and backward; log-probs of
-# the behaviour snapshot; actor forward and backward.
-FORWARDS_A_STEP = 1 + 3 + 1 + 3
+# Passes of a step, in forwards of the whole batch: a backward is two. Critic forward, which gives V_old at gamma and
+# lambda 1, and backward; log-probs of the behaviour snapshot; actor forward and backward.
+FORWARDS_A_STEP = 3 + 1 + 3
 
 
 def make_batch(shape: ModelShape, *, num_rows: int, length: int, seed: int, version: int) -> Batch:

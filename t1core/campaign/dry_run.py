@@ -11,7 +11,7 @@ from typing import Any
 
 from t1core.campaign.planning import check_capacity
 from t1core.cluster.deadlines import Deadlines
-from t1core.cluster.engines import cache_tokens
+from t1core.cluster.engines import cache_tokens, check_engine
 from t1core.config import CampaignConfig
 
 
@@ -20,7 +20,7 @@ class Plan:
     """What a campaign would be made of.
 
     transformer and optimizer: Megatron's configurations by role. server_flags: of each SGLang server; () for the
-    embedded engine.
+    embedded engine. refusal: why the campaign would end at its start, None if nothing is known to be in the way.
     """
 
     train_settings: Any
@@ -30,10 +30,12 @@ class Plan:
     deadlines: Deadlines
     num_ranks: int
     lines: tuple[str, ...]
+    refusal: str | None
 
 
 def dry_run(config: CampaignConfig) -> Plan:
-    """Build everything. Raises ValueError for what the trainer, the model or the engine refuses."""
+    """Build everything. Raises ValueError for what can't be built; what can be, and would not be started, is the plan's
+    `refusal`."""
     import torch
 
     from t1core.cluster.training import train_settings
@@ -77,7 +79,16 @@ def dry_run(config: CampaignConfig) -> Plan:
         deadlines=deadlines,
         num_ranks=train.num_ranks,
         lines=tuple(_lines(config, shape=shape, settings=settings, flags=flags, deadlines=deadlines)),
+        refusal=_refusal(config),
     )
+
+
+def _refusal(config: CampaignConfig) -> str | None:
+    try:
+        check_engine(config)
+    except ValueError as refused:
+        return str(refused)
+    return None
 
 
 def _server_flags(config: CampaignConfig) -> tuple[str, ...]:
@@ -111,7 +122,7 @@ def _lines(
     train, rollout, agent, layout = config.train, config.rollout, config.agent, settings.layout
     rows = rollout.rollout_batch_size // train.data_parallel
     wall = agent.context_tokens
-    lines = [
+    return [
         f"model      {shape.num_layers} layers of {shape.hidden_size}, {shape.num_experts} experts of which "
         f"{shape.num_experts_per_tok} serve a token; routes {shape.num_layers * shape.num_experts_per_tok} B a token",
         f"trainer    {train.num_ranks} ranks: TP {layout.tp} x PP {layout.pp} x CP {layout.cp} x DP "
@@ -138,9 +149,3 @@ def _lines(
         f"start      actor {config.model.actor_path}, critic {config.model.critic_path or 'cold'}",
         "engine     " + (f"sglang {' '.join(flags)}" if flags else "embedded"),
     ]
-    if config.rollout.sglang.tensor_parallel > 1:
-        lines.append(
-            "not yet    a crew starts one engine, on one GPU: replicas, and checking what a server of several GPUs "
-            "stores, are not built"
-        )
-    return lines

@@ -12,11 +12,12 @@ from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.planning import check_capacity
 from t1core.campaign.sinks import missing_packages
 from t1core.cluster.agent_limits import agent_limits
-from t1core.cluster.engines import sglang_python
+from t1core.cluster.engines import check_engine, sglang_python
 from t1core.config import CampaignConfig
 from t1core.controller.evaluate import SPLITS
 from t1core.sandbox.descriptors import raise_descriptors
 from t1core.sandbox.kinds import probe_kind
+from t1core.tasks.harbor import SCRIPT_TEST
 from t1core.tasks.pool import Pool
 from t1core.train.checkpoint_directory import EXACT, damage, newest_whole
 from t1core.verifier.reward import counted_reward
@@ -65,6 +66,10 @@ def check_machine(config: CampaignConfig) -> None:
             f"rollout.engine=sglang runs in an environment of its own, and there is no {python}: make it with "
             "`./setup.sh sglang` (`./setup.sh sglang-cpu` without a GPU), or name another with rollout.sglang.python"
         )
+    try:
+        check_engine(config)
+    except ValueError as refused:
+        problems.append(str(refused))
     if not cluster.address:
         cores = len(os.sched_getaffinity(0))
         needed = config.train.num_ranks + 1
@@ -96,7 +101,9 @@ def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None]
     """
     check_capacity(config)
     train = pool.split("train")
-    if config.reward.kind == "dense" and all(entry.num_tests < 2 for entry in train):
+    if config.reward.kind == "dense" and all(
+        entry.num_tests < 2 and entry.test_names != (SCRIPT_TEST,) for entry in train
+    ):
         raise ValueError(
             f"reward.kind='dense' on pool {pool.directory}, whose tasks have one test each: there is nothing to count; "
             "use reward.kind='binary' or a pool with several tests a task"

@@ -19,7 +19,10 @@ def campaign_lines(config: CampaignConfig) -> Iterator[str]:
     if config.model.actor_path:
         from t1core.campaign.dry_run import dry_run
 
-        yield from dry_run(config).lines
+        plan = dry_run(config)
+        yield from plan.lines
+        if plan.refusal:
+            raise ValueError(f"the plan above can be built and not started: {plan.refusal}")
         return
     from t1core.campaign.asset import cache_root
     from t1core.campaign.preflight import check_machine, check_plan

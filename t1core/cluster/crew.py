@@ -302,7 +302,7 @@ async def _set_up(
     critic_path: Path | None,
     logs: Path,
 ) -> None:
-    master = await crew.trainers[0].call("address", is_local=not config.cluster.address, deadline_s=120.0)
+    master = await crew.trainers[0].call("address", is_local=not config.cluster.address, deadline_s=_START_S)
     tree = config.model_dump(mode="json")
     paths = {"actor_path": str(actor_path), "critic_path": str(critic_path) if critic_path else None}
     host_settings = {
@@ -311,7 +311,7 @@ async def _set_up(
         "num_experts": shape.num_experts,
         "engine_name": crew.engine.name,
     }
-    crew.engine_health, _, *crew.warm_up_s = await asyncio.gather(
+    crew.engine_health, *others = await asyncio.gather(
         crew.engine.call(
             "setup",
             tree,
@@ -326,6 +326,7 @@ async def _set_up(
         ),
         *(trainer.call("setup", tree, **paths, master=master, deadline_s=None) for trainer in crew.trainers),
     )
+    crew.warm_up_s = others[len(crew.hosts) :]
     if config.train.use_rollout_routing_replay:
         await _probe_routes(crew, shape=shape, deadline_s=Deadlines.of(config).control_s)
 

@@ -1,11 +1,13 @@
 """Starting the kind of engine that a campaign asks for, in the process that hosts it."""
 
+import asyncio
 import os
 import tempfile
 from pathlib import Path
 
 from t1core.config import CampaignConfig
 from t1core.rollout.engine import Engine, EngineRefused
+from t1core.rollout.sglang.version import SGLangVersion
 
 SGLANG_PYTHON = "T1CORE_SGLANG_PYTHON"
 OWN_ENVIRONMENT = Path(".venv-sglang/bin/python")
@@ -30,19 +32,21 @@ async def start_engine(config: CampaignConfig, *, model: Path, name: str, log_fi
             batch_invariant=rollout.deterministic,
         )
     from t1core.rollout.sglang import SGLangEngine
+    from t1core.rollout.sglang.server import check_environment
 
     chosen = rollout.sglang
-    if chosen.tensor_parallel != 1:
-        raise EngineRefused(
-            f"rollout.sglang.tensor_parallel={chosen.tensor_parallel}: what a server of several GPUs stores can't be "
-            "checked yet, and weights are never published unchecked; set it to 1"
-        )
+    python, device = sglang_python(chosen.python), chosen_device(chosen.device)
+    try:
+        check_engine(config)
+        check_tail(config, await asyncio.to_thread(check_environment, python, device=device))
+    except ValueError as error:
+        raise EngineRefused(str(error)) from error
     return await SGLangEngine.start(
         model,
-        python=sglang_python(chosen.python),
+        python=python,
         scratch=Path(tempfile.mkdtemp(prefix="t1-sglang-")),
         log_file=log_file,
-        device=chosen_device(chosen.device),
+        device=device,
         dtype=rollout.engine_dtype,
         max_running=rollout.max_live_trials * config.cluster.num_hosts,
         max_context=config.longest_context_tokens,
@@ -56,6 +60,34 @@ async def start_engine(config: CampaignConfig, *, model: Path, name: str, log_fi
         control_deadline_s=config.cluster.control_deadline_s,
         name=name,
     )
+
+
+def check_engine(config: CampaignConfig) -> None:
+    """ValueError for settings that no SGLang server can serve, whatever its version."""
+    if config.rollout.engine != "sglang":
+        return
+    chosen = config.rollout.sglang
+    if chosen.tensor_parallel != 1:
+        raise ValueError(
+            f"rollout.sglang.tensor_parallel={chosen.tensor_parallel}: what a server of several GPUs stores can't be "
+            "checked yet, and weights are never published unchecked; set it to 1"
+        )
+    if cache_tokens(config) <= config.longest_context_tokens:
+        raise ValueError(
+            f"rollout.sglang.max_total_tokens={chosen.max_total_tokens} does not hold one request of "
+            f"{config.longest_context_tokens} tokens and one more: raise it, or set it to 0"
+        )
+
+
+def check_tail(config: CampaignConfig, version: SGLangVersion) -> None:
+    """ValueError where trials live on over an update and the server can't say which weights sampled which token."""
+    rollout = config.rollout
+    if rollout.tail == "continue" and not version.has_version_spans:
+        raise ValueError(
+            f"rollout.tail='continue' (mode={rollout.mode!r}) keeps requests alive over a weight update, and SGLang "
+            f"{version} does not say which token came from which weights: use tail='cut' or 'wait', or install 0.5.19 "
+            "or newer under rollout.sglang.python"
+        )
 
 
 def sglang_python(setting: str) -> Path:

@@ -1,6 +1,7 @@
 """What a trial host is made of: sandbox, grader, tokenizer and the way to its engine."""
 
 import asyncio
+import json
 from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
@@ -81,7 +82,7 @@ def make_boxes(config: CampaignConfig) -> tuple[Sandbox, Grader]:
         image=image,
         is_overlay=config.sandbox.image_root == "overlay",
         environment=config.sandbox.harbor_environment,
-        options=config.sandbox.harbor_options,
+        options=json.loads(config.sandbox.harbor_options or "{}"),
     )
     return sandbox, grader
 

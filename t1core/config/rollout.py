@@ -1,5 +1,6 @@
 """Where trials come from and what limits them: tasks, agent, sandbox, verifier, reward, rollout."""
 
+import json
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -86,6 +87,12 @@ class SandboxSettings(Settings):
                 "sandbox.image_root='overlay' has no effect without sandbox.kind='bubblewrap' and sandbox.image_dir: "
                 "set both, or leave it out"
             )
+        try:
+            options = json.loads(self.harbor_options or "{}")
+        except ValueError as error:
+            raise ValueError(f"sandbox.harbor_options={self.harbor_options!r} is no JSON: {error}") from None
+        if not isinstance(options, dict):
+            raise ValueError(f"sandbox.harbor_options={self.harbor_options!r} must be a JSON object")
         if self.kind != "harbor" and (self.harbor_environment or self.harbor_options):
             raise ValueError(
                 f"sandbox.harbor_environment and harbor_options have no effect with sandbox.kind={self.kind!r}: set it "

@@ -227,15 +227,16 @@ class BubblewrapSandbox:
 
     def _root_over(self, place: Path) -> list[str]:
         """Mounts of a box whose root is an overlay: the image's /etc, but for the few files that are ours."""
-        out = ["--bind", str(place / "root"), "/", *self._runtime_places()]
+        seen = ["--ro-bind", str(place / "upper"), furnish.SEEN_UPPER]
+        out = ["--bind", str(place / "root"), "/", *self._runtime_places(seen)]
         for name in ("hosts", "hostname", "inputrc", "tmux.conf"):
             out += ["--ro-bind", str(self._etc / name), f"/etc/{name}"]
-        out += ["--size", str(ROOT_BYTES), "--tmpfs", "/run", "--dir", "/run/t1", "--dir", "/var/tmp"]
-        return [*out, "--ro-bind", str(place / "upper"), furnish.SEEN_UPPER]
+        return [*out, "--size", str(ROOT_BYTES), "--tmpfs", "/run", "--dir", "/run/t1", "--dir", "/var/tmp"]
 
-    def _runtime_places(self) -> list[str]:
+    def _runtime_places(self, devices: Sequence[str] = ()) -> list[str]:
         out = ["--ro-bind", str(self._runtime), BOX_PREFIX, "--proc", "/proc", "--dev", "/dev"]
-        return [*out, "--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+        out += ["--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", *devices]
+        return [*out, "--remount-ro", "/dev"]
 
     def _places(self, directories: Mapping[str, Path]) -> list[str]:
         """Mounts of a box over a read-only system."""

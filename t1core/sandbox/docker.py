@@ -13,6 +13,7 @@ import json
 import os
 import socket
 import tarfile
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -51,9 +52,11 @@ class DockerSandbox:
         try:
             await self._connect()
             image = await self._image(spec)
-            container = await self._create(spec, image)
-            machine = Container(self._api, container, user=spec.user, box_id=spec.box_id)
+            # Named by us, so that one whose making was cut short can be removed, too.
+            name = f"t1core-{os.getpid()}-{uuid.uuid4().hex}"
+            machine = Container(self._api, name, user=spec.user, box_id=spec.box_id)
             try:
+                await self._create(spec, image, name=name)
                 return await self._opened(spec, machine)
             except BaseException:
                 await asyncio.shield(machine.remove())
@@ -104,7 +107,9 @@ class DockerSandbox:
         if spec.docker_image:
             async with self._images.setdefault(spec.docker_image, asyncio.Lock()):
                 if not await self._has(spec.docker_image):
-                    await self._progress("POST", "/images/create", fromImage=spec.docker_image)
+                    is_exact = "@" in spec.docker_image or ":" in spec.docker_image.rpartition("/")[2]
+                    tag = {} if is_exact else {"tag": "latest"}  # without one, all of them would be fetched
+                    await self._progress("POST", "/images/create", fromImage=spec.docker_image, **tag)
             return spec.docker_image
         assert spec.environment_dir is not None
         context = _archive(spec.environment_dir)
@@ -127,7 +132,7 @@ class DockerSandbox:
     async def _progress(self, method: str, path: str, **query: str) -> None:
         _refuse_errors(b"".join([piece async for piece in self._api.stream(method, path, **query)]))
 
-    async def _create(self, spec: BoxSpec, image: str) -> str:
+    async def _create(self, spec: BoxSpec, image: str, *, name: str) -> None:
         memory = spec.memory_mb << 20
         limits: dict[str, Any] = {
             "NetworkMode": "none",
@@ -146,9 +151,10 @@ class DockerSandbox:
             limits["NanoCpus"] = int(spec.cpus * 1e9)
         if spec.num_gpus:
             limits["DeviceRequests"] = [{"Driver": "", "Count": spec.num_gpus, "Capabilities": [["gpu"]]}]
-        made = await self._api.call(
+        await self._api.call(
             "POST",
             "/containers/create",
+            name=name,
             body={
                 "Image": image,
                 "Entrypoint": ["bash", "-c", _FIRST],
@@ -159,7 +165,6 @@ class DockerSandbox:
                 "HostConfig": limits,
             },
         )
-        return made["Id"]
 
     async def close(self) -> None:
         """Close every box still open. Layers of this sandbox end too."""
@@ -231,7 +236,7 @@ class Container:
         except DockerError as error:
             raise ValueError(f"box {self._box_id}: cannot write {target}: {error}") from None
 
-    async def remains(self, directories: Sequence[str], *, into: Path, limit_bytes: int) -> None:
+    async def remains(self, directories: Sequence[str], *, into: Path, limit_bytes: int) -> bool:
         """See `Machine.remains`. The daemon itself reads the dead container's files."""
         try:
             await self._kill()
@@ -244,12 +249,13 @@ class Container:
                             file.write(piece[: max(0, left)])
                             left -= len(piece)
                             if left <= 0:
-                                return
+                                return False
                     except DockerError as error:
                         if error.status != 404:  # a directory that is no more
                             raise
         except (DockerError, DockerSilent) as error:
             raise BoxDied(f"box {self._box_id}: {error}") from None
+        return True
 
     async def _kill(self) -> None:
         try:

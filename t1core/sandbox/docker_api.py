@@ -4,6 +4,7 @@ https://docs.docker.com/reference/api/engine/
 """
 
 import asyncio
+import contextlib
 import json
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 API_VERSION = (1, 44)  # asked for at most; an older daemon's own where it knows less
-CONNECT_DEADLINE_S = 20.0
+CONNECT_DEADLINE_S, CALL_DEADLINE_S, ARCHIVE_DEADLINE_S = 20.0, 60.0, 900.0
 MAX_ANSWER_BYTES = 64 << 20
 _READ_BYTES = 1 << 16
 
@@ -51,7 +52,8 @@ class DockerApi:
     async def connect(self) -> str:
         """Agree on a version of the API; returns the daemon's own. Raises DockerSilent."""
         headers = {}
-        await self._whole("GET", "/_ping", headers_out=headers)
+        async with self._within(CONNECT_DEADLINE_S):
+            await self._whole("GET", "/_ping", headers_out=headers)
         known = headers.get("api-version", "1.24")
         version = min(API_VERSION, tuple(int(word) for word in known.split(".")))
         self._prefix = "/v" + ".".join(map(str, version))
@@ -60,12 +62,24 @@ class DockerApi:
     async def call(self, method: str, path: str, /, *, body: Any = None, **query: str) -> Any:
         """Send JSON, get JSON: None for an empty answer. Raises DockerError, DockerSilent."""
         content = b"" if body is None else json.dumps(body).encode()
-        answer = await self._whole(method, self._at(path, query), content, "application/json")
+        async with self._within(CALL_DEADLINE_S):
+            answer = await self._whole(method, self._at(path, query), content, "application/json")
         return json.loads(answer) if answer.strip() else None
 
     async def send_archive(self, method: str, path: str, archive: bytes, /, **query: str) -> bytes:
         """Send a tar archive; the whole answer. Raises DockerError, DockerSilent."""
-        return await self._whole(method, self._at(path, query), archive, "application/x-tar")
+        async with self._within(ARCHIVE_DEADLINE_S):
+            return await self._whole(method, self._at(path, query), archive, "application/x-tar")
+
+    @contextlib.asynccontextmanager
+    async def _within(self, deadline_s: float) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(deadline_s):
+                yield
+        except TimeoutError:
+            raise DockerSilent(
+                f"the Docker daemon at {self._path} did not answer within {deadline_s:g} s"
+            ) from None
 
     async def stream(
         self, method: str, path: str, /, *, body: Any = None, **query: str

@@ -47,11 +47,6 @@ class Capabilities:
         """What there is least of."""
         return self.room.limited_by
 
-    @property
-    def is_able(self) -> bool:
-        """Whether boxes can be opened and trials graded here."""
-        return not self.problems
-
 
 def probe() -> Capabilities:
     """Look at this machine. Starts three short processes, changes nothing."""

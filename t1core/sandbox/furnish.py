@@ -8,7 +8,9 @@ from pathlib import Path, PurePosixPath
 
 from t1core.sandbox.dockerfile import RESERVED, Copy
 
-SEEN_UPPER = "/run/t1/upper"  # where a box over an overlay sees what it has written, to count it
+# Where a box over an overlay sees what it has written, to count it. In a read-only directory that is a mount itself, so
+# that no renaming takes it out of sight.
+SEEN_UPPER = "/dev/written"
 
 
 def copy_in(step: Copy, *, environment_dir: Path, directories: Mapping[str, Path]) -> None:

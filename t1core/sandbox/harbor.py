@@ -26,9 +26,10 @@ KNOWN = ((0, 25), (0, 27))  # from, below
 START_DEADLINE_S, TRANSFER_DEADLINE_S = 900.0, 300.0
 _PACK = """
 f=/var/tmp/.t1-$1.tar; mkdir -p /var/tmp; shift
-tmux -S /tmp/.t1-tmux kill-server
+limit=$1; shift
+timeout -s KILL 5 tmux -S /tmp/.t1-tmux kill-server
 for top; do [ -d "/$top" ] && set -- "$@" "$top"; shift; done
-tar -C / -cf "$f" --exclude='tmp/.t1-*' -- "$@"; stat -c %s "$f"
+tar -C / -c --exclude='tmp/.t1-*' -- "$@" | head -c "$limit" > "$f"; stat -c %s "$f"
 """
 
 
@@ -175,19 +176,27 @@ class Environment:
         """See `Machine.upload`."""
         await self._ask(self._environment.upload_file(source, target), within_s=TRANSFER_DEADLINE_S)
 
-    async def remains(self, directories: Sequence[str], *, into: Path, limit_bytes: int) -> None:
+    async def remains(self, directories: Sequence[str], *, into: Path, limit_bytes: int) -> bool:
         """See `Machine.remains`. The archive is made by the environment's own tar, which the agent may have replaced:
         then there is nothing, or what it likes."""
         name = uuid.uuid4().hex
         tops = [top.removeprefix("/") for top in directories]
-        done = await self.run(shell(_PACK, name, *tops), env={}, cwd="/", within_s=TRANSFER_DEADLINE_S)
+        pack = shell(_PACK, name, str(limit_bytes), *tops)
+        done = await self.run(pack, env={}, cwd="/", within_s=TRANSFER_DEADLINE_S)
         said = answered(done, box_id=self._box_id)
         if not said.strip().isdigit():
             raise BoxBroken(f"box {self._box_id}: its tar makes no archive")
-        if int(said) > limit_bytes + (1 << 20):
-            raise BoxBroken(f"box {self._box_id}: it has written {int(said) >> 20} MB, more than it may")
-        download = self._environment.download_file(f"/var/tmp/.t1-{name}.tar", into / "000.tar")
-        await self._ask(download, within_s=TRANSFER_DEADLINE_S)
+        archive = into / "000.tar"
+        download = self._environment.download_file(f"/var/tmp/.t1-{name}.tar", archive)
+        fetching = asyncio.create_task(self._ask(download, within_s=TRANSFER_DEADLINE_S))
+        try:
+            while not (await asyncio.wait([fetching], timeout=0.5))[0]:  # the size is what the box says it is
+                if archive.exists() and archive.stat().st_size > limit_bytes:
+                    return False
+            await fetching
+        finally:
+            fetching.cancel()
+        return archive.stat().st_size < limit_bytes
 
     async def remove(self) -> None:
         """See `Machine.remove`."""

@@ -1,7 +1,6 @@
 """The kinds of sandbox: which there are, what each needs here, and how one is opened."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,19 +70,12 @@ def open_kind(
     image: Path | None = None,
     is_overlay: bool = False,
     environment: str = "",
-    options: str = "",
+    options: Mapping[str, Any] | None = None,
 ) -> BubblewrapSandbox | DockerSandbox | HarborSandbox:
-    """A sandbox of that kind. `image` and `is_overlay` are bubblewrap's; `environment` and `options`, a JSON object of
-    keyword arguments, are Harbor's. Raises what the kind's constructor raises."""
+    """A sandbox of that kind. `image` and `is_overlay` are bubblewrap's; `environment` and `options`, keyword
+    arguments, are Harbor's. Raises what the kind's constructor raises."""
     if kind == "docker":
         return DockerSandbox(max_boxes=BLOCK_SIZE)
     if kind == "harbor":
-        return HarborSandbox(environment=environment, max_boxes=BLOCK_SIZE, options=_object(options))
+        return HarborSandbox(environment=environment, max_boxes=BLOCK_SIZE, options=options)
     return BubblewrapSandbox(image=image, is_overlay=is_overlay)
-
-
-def _object(text: str) -> Mapping[str, Any]:
-    value = json.loads(text or "{}")
-    if not isinstance(value, dict):
-        raise ValueError(f"sandbox.harbor_options {text!r}: must be a JSON object")
-    return value

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from t1core.sandbox.sandbox import BoxBroken
 
-NEEDS = ("bash", "tmux", "base64", "head", "mktemp", "sleep", "stat", "tar")
+NEEDS = ("bash", "tmux", "base64", "head", "mktemp", "sleep", "stat", "tar", "du", "timeout")
 _MARK = "T1:"
 
 # $1 command, $2 seconds, $3 bytes of output. Each job has a process group of its own. Output goes to files, so that a
@@ -59,9 +59,10 @@ class Machine(Protocol):
         """Copy a host file to a path whose directory is there. Raises BoxDied."""
         ...
 
-    async def remains(self, directories: Sequence[str], *, into: Path, limit_bytes: int) -> None:
+    async def remains(self, directories: Sequence[str], *, into: Path, limit_bytes: int) -> bool:
         """End what runs there and write those top-level directories to tar archives in the host directory `into`; what
-        lies beyond the limit may be missing. Raises BoxDied, or BoxBroken when nothing can be had any more."""
+        lies beyond the limit is missing, and False says so. Raises BoxDied, or BoxBroken when nothing can be had any
+        more."""
         ...
 
     async def remove(self) -> None:

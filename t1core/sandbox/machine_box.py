@@ -8,6 +8,7 @@ import logging
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from t1core.sandbox.bubblewrap import KEPT_DIRECTORIES, BubblewrapSandbox
@@ -16,6 +17,7 @@ from t1core.sandbox.dockerfile import RESERVED
 from t1core.sandbox.machine import NEEDS, Finished, Machine, answered, exec_script, shell
 from t1core.sandbox.machine_terminal import MachineTerminal
 from t1core.sandbox.sandbox import (
+    CUT,
     TERMINAL_HEIGHT,
     TERMINAL_WIDTH,
     BoxBroken,
@@ -28,6 +30,9 @@ from t1core.sandbox.sandbox import (
 )
 
 SNAPSHOT_DEADLINE_S = 300.0
+START_S = 120.0
+MAX_TOPS, MAX_NAME = 48, 80
+ARCHIVE_BYTES = 4 << 20  # what an archive takes beside the files
 KILLED = -9
 OUTPUT_BYTES = 1 << 20  # of each stream; it passes through other people's servers as one answer
 _log = logging.getLogger(__name__)
@@ -51,11 +56,13 @@ class MachineBox:
         self.spec, self.workdir, self._machine = spec, workdir, machine
         self._env, self._unpacker, self._on_closed = dict(env), unpacker, on_closed
         self._tops: tuple[str, ...] = ()
+        self._given_bytes = 0  # of the image's own files in what is kept
         self._ending: asyncio.Task[None] | None = None
 
     async def prepare(self) -> None:
         """Make the working directory and look for what a box needs. Raises ValueError for what the image lacks."""
-        script = 'mkdir -p -- "$1"; shift; for name; do command -v "$name" > /dev/null || echo "$name"; done'
+        script = 'mkdir -p -- "$1" || echo "$1"; shift\n'
+        script += 'for name; do command -v "$name" > /dev/null || echo "$name"; done'
         try:
             missing = (await self.ask(script, self.workdir, *NEEDS)).decode().split()
         except BoxBroken as error:
@@ -67,6 +74,10 @@ class MachineBox:
                 f"box {self.spec.box_id}: its image lacks {', '.join(missing)}; install them in the Dockerfile"
             )
         self._tops = await self._top_directories()
+        said = await self.ask(
+            'for top; do du -sk -- "$top" 2> /dev/null; done', *self._tops, within_s=START_S
+        )
+        self._given_bytes = sum(int(line.split()[0]) for line in said.splitlines()) << 10
 
     async def ask(
         self, script: str, *args: str, within_s: float = CONTROL_DEADLINE_S, cwd: str = "/"
@@ -81,7 +92,8 @@ class MachineBox:
     ) -> Finished:
         if self._ending is not None:
             raise BoxDied(f"box {self.spec.box_id} is gone: it was closed")
-        given = {"env": _ENV | self._env | dict(env or {}), "cwd": cwd}
+        home = {} if self.spec.user in ("", "root", "0") else {"HOME": f"/home/{self.spec.user}"}
+        given = {"env": _ENV | home | self._env | dict(env or {}), "cwd": cwd}
         try:
             return await self._machine.run(argv, **given, within_s=within_s)
         except BoxTimeout as silent:
@@ -124,7 +136,10 @@ class MachineBox:
 
     async def get(self, source: str, target: Path) -> None:
         """See `Box.get`. Raises ValueError when the file cannot be read or is larger than the output limit."""
-        done = await self.exec(f"cat -- {shlex.quote(source)}", timeout_s=CONTROL_DEADLINE_S, cwd="/")
+        command = (
+            f"[ $(stat -Lc %s -- {shlex.quote(source)}) -le {OUTPUT_BYTES} ] && cat -- {shlex.quote(source)}"
+        )
+        done = await self.exec(command, timeout_s=CONTROL_DEADLINE_S, cwd="/")
         if done.rc != 0:
             raise ValueError(
                 f"box {self.spec.box_id}: cannot read {source}: {done.stderr[-200:].decode(errors='replace')}"
@@ -133,12 +148,11 @@ class MachineBox:
 
     async def _top_directories(self) -> tuple[str, ...]:
         names = (await self.ask("cd / && ls -1d -- */")).decode(errors="replace").split("/\n")
-        kept = [
-            *KEPT_DIRECTORIES,
-            "/" + PurePosixPath(self.workdir).parts[1],
-            *("/" + name for name in names if name),
-        ]
-        return tuple(top for top in dict.fromkeys(kept) if top[1:] not in RESERVED)
+        # First what is graded most, should there be more than may be kept; the box names what is new, so it is bounded.
+        workdir = "/" + PurePosixPath(self.workdir).parts[1]
+        new = sorted("/" + name for name in names if name and len(name) <= MAX_NAME)
+        kept = dict.fromkeys([workdir, *KEPT_DIRECTORIES, *self._tops, *new])
+        return tuple(top for top in kept if top[1:] not in RESERVED)[: max(MAX_TOPS, len(self._tops))]
 
     async def snapshot(self) -> Layer:
         """See `Box.snapshot`. What is larger than the box may be is left out. Cancelled, it closes the box."""
@@ -150,32 +164,43 @@ class MachineBox:
             _log.warning("box %s: its shell is broken; kept is what it had at the start", self.spec.box_id)
         try:
             async with asyncio.timeout(SNAPSHOT_DEADLINE_S):
-                return await self._layer()
-        except TimeoutError:
-            raise BoxDied(f"box {self.spec.box_id}: no snapshot within {SNAPSHOT_DEADLINE_S:g} s") from None
-        finally:
+                layer = await self._layer()
+        except BaseException as error:
             await self.close()
+            if isinstance(error, TimeoutError):
+                raise BoxDied(
+                    f"box {self.spec.box_id}: no snapshot within {SNAPSHOT_DEADLINE_S:g} s"
+                ) from None
+            raise
+        try:
+            await self.close()
+        except BaseException:  # nobody gets the layer
+            layer.close()
+            raise
+        return layer
 
     async def _layer(self) -> Layer:
         with tempfile.TemporaryDirectory(prefix="t1-remains-") as place:
-            limit = self.spec.storage_mb << 20
+            limit = (self.spec.storage_mb << 20) + self._given_bytes + ARCHIVE_BYTES
+            is_whole = True
             try:
-                await self._machine.remains(self._tops, into=Path(place), limit_bytes=limit)
+                is_whole = await self._machine.remains(self._tops, into=Path(place), limit_bytes=limit)
             except BoxBroken as error:
                 _log.warning("%s: its layer is empty", error)
             unpacking = BoxSpec(
-                box_id=f"{self.spec.box_id}-layer", environment_dir=None, storage_mb=self.spec.storage_mb
+                box_id=f"{self.spec.box_id}-layer", environment_dir=None, storage_mb=(limit >> 20) + 1
             )
             box = await self._unpacker.open(unpacking, directories=self._tops)
             try:
                 for archive in sorted(Path(place).iterdir()):
                     await box.unpack(archive)
-            except BoxBroken as error:
-                _log.warning("%s: its layer is cut there", error)
+            except BoxBroken:
+                is_whole = False
             except BaseException:
                 await box.close()
                 raise
-            return await box.snapshot(workdir=self.workdir, env=self._env)
+            layer = await box.snapshot(workdir=self.workdir, env=self._env)
+            return layer if is_whole else replace(layer, flags=(CUT,))
 
     async def close(self) -> None:
         """See `Box.close`."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 TERMINAL_WIDTH, TERMINAL_HEIGHT = 160, 40
+CUT = "cut-at-storage-limit"  # flag of a layer that is not whole since its box wrote more than it may
 
 
 class SandboxUnavailable(RuntimeError):
@@ -97,6 +98,7 @@ class Layer:
     cpu_s: float
     on_close: Callable[[], None] = field(repr=False, compare=False)
     is_overlay: bool = False
+    flags: tuple[str, ...] = ()  # what the grader should say of it
 
     def close(self) -> None:
         """Remove the layer's files and give its place back to the sandbox; twice is harmless, and closing the

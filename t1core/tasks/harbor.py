@@ -20,7 +20,7 @@ from typing import Any
 
 from t1core.records.task import Task
 from t1core.tasks.task_toml import DEFAULT_VERIFIER_TIMEOUT_S, TaskToml
-from t1core.tasks.test_script import asks_for_report, foreign_packages
+from t1core.tasks.test_script import asks_for_report, foreign_packages, foreign_programs
 
 TEST_FILE = "tests/test_outputs.py"
 SCRIPT_TEST = "test.sh"  # the one test of a task that counts nothing but its script's word
@@ -174,7 +174,7 @@ def _script(directory: Path) -> str | None:
     if not path.is_file():
         return None
     script = path.read_text()
-    if packages := foreign_packages(script):
+    if packages := (*foreign_packages(script), *foreign_programs(script)):
         warnings.warn(
             f"task {directory}: tests/test.sh fetches {', '.join(packages)}: nothing can be fetched in a grade, and "
             "tests that need them fail",

@@ -17,12 +17,14 @@ _IGNORED_LINES = re.compile(
     r"|\[+ [\"$\w?/ =!-]+ \]+|fi|echo \"[^\"$`]*\"|echo '[^']*'"
     r"|echo \"?[01](\.0)?\"? ?> ?/logs/verifier/reward\.txt"
     # What fetches the tools: ours are there already.
-    r"|(sudo )?(apt-get|apt)( -\w+)* (update|install)( [\w.+=:-]+)*( -y)?"
+    r"|(sudo )?(apt-get|apt)( -\w+)* (update|install)( [\w.+=:-]+)*"
     r"|curl -\w+ https://astral\.sh/uv/[\w.]*/?install\.sh( ?\| ?(sh|bash))?|(source|\.) \"?\$HOME/\.local/bin/env\"?"
     r"|export PATH=\"?\$HOME/\.local/bin:\$PATH\"?"
 )
 _TEST_FILE, _REPORT = "/tests/test_outputs.py", "/logs/verifier/ctrf.json"
 _PLAIN_OPTIONS = re.compile(r"-r\w+|-q+|-v+|--tb=\w+|--ctrf(=.*)?|-p|no:cacheprovider")
+_APT = re.compile(r"\bapt(?:-get)?(?: -\w+)* install((?: [\w.+=:-]+)*)")
+_FETCHERS = ("curl", "wget", "ca-certificates", "uv", "python3", "python3-pip", "python3-pytest")
 _OURS = re.compile(r"(pytest|pytest-json-ctrf)([=<>~!].*)?")
 _INSTALLS = re.compile(
     r"(python3? -m )?(uv )?pip3? install((?: -\w+| --[\w-]+)*)((?: [\w.\[\],=<>~!'\"-]+)+)"
@@ -56,13 +58,21 @@ def foreign_packages(text: str) -> tuple[str, ...]:
     return tuple(name for name in (word.strip("\"'") for word in found) if not _OURS.fullmatch(name))
 
 
+def foreign_programs(text: str) -> tuple[str, ...]:
+    """What the script has apt install beside what fetches pytest. Nothing can be fetched in a grade."""
+    found = [word for match in _APT.finditer(_joined(text)) for word in match[1].split()]
+    return tuple(name for name in found if not name.startswith("-") and name not in _FETCHERS)
+
+
+def _joined(text: str) -> str:
+    joined = re.sub(r"[ \t]*\\[ \t]*\n\s*", " ", text)
+    return "\n".join(line for line in joined.splitlines() if not line.lstrip().startswith("#"))
+
+
 def _calls(text: str) -> list[str]:
     """The script's commands, but for those that do nothing to the outcome."""
-    joined = re.sub(r"\\[ \t]*\n\s*", " ", text)
-    lines = [line for line in joined.splitlines() if not line.lstrip().startswith("#")]
     parts = [
-        re.sub(r"^(if|then|else)\b", "", part.strip()).strip()
-        for part in re.split(r"[;\n]", "\n".join(lines))
+        re.sub(r"^(if|then|else)\b", "", part.strip()).strip() for part in re.split(r"[;\n]", _joined(text))
     ]
     return [part for part in parts if part and not _IGNORED_LINES.fullmatch(part)]
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from t1core.records import Grade, Task, TestStatus
 from t1core.sandbox.runtime import ensure_runtime
-from t1core.sandbox.sandbox import Layer
+from t1core.sandbox.sandbox import CUT, Layer
 from t1core.sandbox.state import StateBlock, remove_tree
 from t1core.tasks.test_script import asks_for_report, can_be_put_away, is_standard
 from t1core.verifier.ctrf import Report, parse_report
@@ -35,7 +35,7 @@ from t1core.verifier.reward import DEFAULT_SCALE, RewardKind, counted_reward, no
 LOG_TAIL_BYTES = 4000
 _TOOL_NAMES = ("PATH", "PYTHON", "PYTEST", "LD_", "BASH_ENV", "ENV", "TMPDIR", "HOME")
 # Things that happen to honest work too.
-_INNOCENT = ("timeout", "memory", "no-report:no tests", "no-report:timeout")
+_INNOCENT = ("timeout", "memory", "no-report:no tests", "no-report:timeout", CUT)
 
 
 class Grader:
@@ -135,8 +135,9 @@ class Grader:
             raise ValueError(f"attempt_dir {attempt_dir} is not empty: every attempt needs one of its own")
         async with self._turns:
             started = time.monotonic()
-            scan = scan_layer(layer.directories, is_overlay=layer.is_overlay)
-            flags = list(scan.flags)
+            # In a thread: a box may leave more files than other trials should wait for.
+            scan = await asyncio.to_thread(scan_layer, layer.directories, is_overlay=layer.is_overlay)
+            flags = [*layer.flags, *scan.flags]
             try:
                 run = await self._run(task, layer, links=scan.links)
             except GraderLost as error:
@@ -200,7 +201,8 @@ class Grader:
             flags.append("memory")
         if not run.wants_report:
             assert run.declared is not None  # only a script asks for no report
-            flags += run.declared.flags
+            if not (run.timed_out or (run.passed_memory and run.code != 0)):  # else it came to say nothing
+                flags += run.declared.flags
             reward, source = uncounted_reward(kind, declared=run.declared.reward)
             solved = run.declared.reward == 1
             passed = task.num_tests if solved else 0

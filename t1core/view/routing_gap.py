@@ -4,8 +4,9 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
-from t1core.analysis.routing_gap import AHEAD, SAMPLED, flips_by_layer, replay_effect, tails
+from t1core.analysis.routing_gap import AHEAD, SAMPLED, TAUS, flips_by_layer, replay_effect, tails
 from t1core.view.style import BLUE, GREEN, GREY, MEASURED, ORANGE, Picture, finding, styled
 
 _FREE = {"linestyle": (0, (4, 1)), "marker": "^"}
@@ -49,6 +50,7 @@ def _by_layer(axes: Axes, flips: pd.DataFrame) -> None:
         part = flips[(flips["engine"] == engine) & (flips["trainer"] == trainer)].sort_values("layer")
         axes.plot(part["layer"] + 1, 100 * part["flip_frac"], color=color, **MEASURED)
     axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("layer of the deepest model")
     axes.set_ylabel("measured flips, % of choices")
 
@@ -61,7 +63,9 @@ def _tail(axes: Axes, shares: pd.DataFrame) -> None:
             axes.plot(line["tau"] - 1, line["share"], color=color, **(MEASURED | how))
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel("tau - 1 (line: replayed, dashes: free)")
+    axes.set_xticks([tau - 1 for tau in TAUS], [f"{tau:g}" for tau in TAUS], minor=False)
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("tau (line: replayed, dashes: free)")
     axes.set_ylabel("measured F(tau), share of tokens")
 
 
@@ -79,6 +83,7 @@ def _stale(axes: Axes, table: pd.DataFrame) -> None:
         [p + 0.2 for p in places], [replayed for *_, replayed in bars], 0.4, color=BLUE, label="replayed"
     )
     axes.set_xticks(list(places), [label for label, *_ in bars], fontsize=6)
+    axes.set_xlabel("weights, engine, trainer")
     axes.set_yscale("log")
     axes.set_ylabel("measured mean |d log p|, nats")
     axes.legend(loc="best", fontsize=6)

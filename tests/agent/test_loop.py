@@ -119,6 +119,12 @@ def test_the_wait_is_capped_for_the_whole_batch_of_commands(tokenizer):
     assert terminal.waits[0] == 0.4 and terminal.waits[1] < 0.21 and max(terminal.waits[2:]) < 0.05
 
 
+def test_a_turn_keeps_the_pane_in_colour_and_the_model_is_not_shown_it(tokenizer):
+    record = run(tokenizer, answering(tokenizer, commands(1, 0.0)), max_turns=2)
+    assert [turn.colours for turn in record.turns] == ["\x1b[32m$\x1b[39m"] * 2
+    assert "\x1b" not in tokenizer.decode(record.calls[1].prompt_token_ids)
+
+
 def test_completion_is_claimed_twice_in_a_row_and_an_unreadable_answer_between_is_no_retraction(tokenizer):
     claim, retract, noise = act("", done=True), act("ls"), ("no answer", "stop")
     for texts, stop, turns in (

@@ -2,12 +2,17 @@
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks.gpu_gap import Scored, compare, make_row, score
 from benchmarks.gpu_model import active_params, forward_flops, make_shape, num_params, write_random
 from benchmarks.gpu_step import FORWARDS_A_STEP, make_batch
 from t1core.model.checkpoint import initial_state
 from t1core.records import Batch, Generation
+from t1core.rollout.sglang.server import free_port
+from t1core.train import process_group
+from t1core.train.settings import TrainSettings
+from t1core.train.trainer import Trainer
 
 
 def test_the_flops_of_a_forward_by_hand():
@@ -23,7 +28,25 @@ def test_the_flops_of_a_forward_by_hand():
     # One attention layer of 4 heads of 32: scores and values, 2 * 2 * n * n / 2 * 128, and 2 a parameter and token.
     expected = 2 * active_params(shape) * 12 + 2 * 128 * (10 * 10 + 2 * 2)
     assert forward_flops(shape, [10, 2]) == expected
-    assert FORWARDS_A_STEP == 8
+
+
+def test_a_step_makes_as_many_passes_as_its_flops_are_counted_for(tmp_path, monkeypatch):
+    shape = make_shape("tiny", vocab_size=64)
+    write_random(shape, tmp_path / "model")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    for name, value in (("MASTER_PORT", str(free_port())), ("RANK", "0"), ("WORLD_SIZE", "1")):
+        monkeypatch.setenv(name, value)
+    process_group.join()
+    trainer = Trainer(TrainSettings(str(tmp_path / "model"), critic_path=None, shape=shape, precision="bf16"))
+    trainer.setup()
+    passes = []
+    for learner in trainer.learners.values():
+        learner.model.register_forward_hook(lambda *_: passes.append(3 if torch.is_grad_enabled() else 1))
+    batch = make_batch(shape, num_rows=2, length=6, seed=0, version=0)
+    result = trainer.train_batch(batch, update_actor=True, expected_version_lag=0)
+    trainer.close()
+    assert result.metrics["train/micro_batches"] == 1
+    assert sum(passes) == FORWARDS_A_STEP == 7
 
 
 def test_the_steps_rows_carry_loss_in_their_second_half_and_valid_routes():

@@ -69,9 +69,16 @@ def test_the_plan_says_what_a_rank_holds_and_what_is_not_built(published):
         "512 of 560 launched; 256 rows a data parallel rank; a row of 86016 tokens is 21504",
         "routes 384 B a token",
         "--tp-size 8",
-        "are not built",
     ):
         assert part in text
+
+
+def test_a_plan_that_can_be_built_says_why_no_engine_would_be_started(published):
+    assert "rollout.sglang.tensor_parallel=8" in published.refusal
+    single = ["rollout.sglang.tensor_parallel=1"]
+    assert dry_run(load_config("t1-122b", single)).refusal is None
+    small = dry_run(load_config("t1-122b", [*single, "rollout.sglang.max_total_tokens=86016"]))
+    assert "max_total_tokens=86016" in small.refusal and "86016 tokens and one more" in small.refusal
 
 
 @pytest.mark.parametrize(
@@ -91,5 +98,7 @@ def test_what_could_not_be_built_is_refused(overrides, words):
 def test_the_command_prints_the_plan_and_starts_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["campaign", "t1-122b", "--dry-run"])
-    assert done.exit_code == 0, done.output
+    assert done.exit_code != 0 and "can be built and not started: rollout.sglang.tensor_parallel=8" in str(
+        done.exception
+    )
     assert "trainer    64 ranks" in done.output and not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""A campaign of a few steps on a random policy, without a critic."""
+"""Campaigns of a few steps on a random policy: one without a critic, and one that goes on from a checkpoint."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ from one_process import run_here
 from safetensors.numpy import load_file
 
 from t1core.metrics import check_names
+from t1core.store.token_file import read_batch
 
 SMALL = (
     "agent.max_turns=1",
@@ -47,3 +48,32 @@ def test_a_campaign_without_a_critic_that_earns_nothing_moves_no_weight_and_says
     final = stored.folder("checkpoints") / "final"
     assert [path.name for path in final.iterdir()] == ["actor"]
     assert same_bits(weights(final / "actor"), weights(actor))
+
+
+@pytest.mark.slow
+def test_a_campaign_goes_on_from_a_checkpoint_and_samples_by_its_weights_first(run, actor):
+    # A trial of two turns that passes nothing costs nine tenths of a test: a reward to learn from.
+    paid = ("agent.max_turns=2", "reward.shaping=multiplicative", "reward.healthy_turns=1")
+    rates = ("train.actor={lr=1e-3, weight_decay=0.0}", "train.critic={lr=1e-2, weight_decay=0.0}")
+    common = (*paid, "reward.idle_penalty_tests=0.9", *rates)
+    first, _ = run("first", "num_steps=2", "checkpoint_every=1", *common)
+    assert (first.metrics("train")["reward/trained_mean"] < 0).all()
+    assert (first.metrics("train")["actor/grad_norm"] > 0).all()
+    restored = first.folder("checkpoints") / "step_0002"
+    final = first.folder("checkpoints") / "final"
+    assert same_bits(weights(restored / "hf" / "actor"), weights(final / "actor"))
+    assert not same_bits(weights(restored / "hf" / "actor"), weights(actor))
+    load = f"train.load={restored}"
+
+    with pytest.raises(ValueError, match=r"critic_frozen=\['embed_tokens'\] is not \[\]"):
+        run("refused", "num_steps=1", *common, load, 'train.critic_frozen=["embed_tokens"]')
+
+    second, _ = run("second", "num_steps=1", *common, load)
+    batch, _ = read_batch(second.path / "tokens" / "step_0000.safetensors")
+    assert set(batch.weight_versions[batch.loss_mask.astype(bool)].tolist()) == {2}, (
+        "two actor steps had been made"
+    )
+    assert second.metrics("train")["logprob_gap/abs_mean"].iloc[0] < 0.05
+    assert not same_bits(
+        weights(second.folder("checkpoints") / "final" / "critic"), weights(restored / "hf" / "critic")
+    )

@@ -15,6 +15,8 @@ def broken(directory, checkpoint, *, actor_class, number, within_s, overrides=()
     """Break one part of a campaign in mid-step: (status, what it said)."""
     with RunningCampaign(directory, actor_path=checkpoint, overrides=overrides) as campaign:
         campaign.until_in_mid_step(within_s=START_S)
+        watched = next(iter(Run.open(campaign.run).follow()))
+        assert watched.live is not None, "nothing is told of trials in flight"
         campaign.break_part(actor_class, number)
         campaign.until_ended(within_s=within_s)
         assert campaign.driver.returncode == 1
@@ -23,7 +25,8 @@ def broken(directory, checkpoint, *, actor_class, number, within_s, overrides=()
         finished = Run.open(campaign.run)
         assert 0 in finished.metrics("train").index, "the finished step is not readable"
         assert {"step", "reward"} <= set(finished.trials("train").columns) and len(finished.trials("train"))
-        assert finished.tokens(0).shape[0] > 0
+        trained = finished.tokens(0)
+        assert (trained["flipped_layers"].notna() == trained["sampled"]).all() and trained["sampled"].any()
         for part in ("raylet", f"ray::{actor_class}"):
             assert OFFLINE_ENV.items() <= campaign.environments[part].items(), part
         assert campaign.foreign_peers() == set()

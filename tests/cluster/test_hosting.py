@@ -43,6 +43,10 @@ def test_the_kind_of_boxes_comes_from_the_configuration(monkeypatch):
     ("overrides", "why"),
     [
         (["sandbox.kind=harbor"], "needs sandbox.harbor_environment"),
+        (
+            ["sandbox.kind=harbor", "sandbox.harbor_environment=e2b", "sandbox.harbor_options={"],
+            "harbor_options='{' is no",
+        ),
         (["sandbox.harbor_environment=modal"], "have no effect with sandbox.kind='bubblewrap'"),
     ],
 )

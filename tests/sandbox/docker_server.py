@@ -35,7 +35,7 @@ class DockerServer:
 
     def __init__(self, path):
         self.path, self.images, self.containers, self.execs = path, {}, {}, {}
-        self.requests, self._ids = [], itertools.count()
+        self.requests, self.queries, self._ids = [], [], itertools.count()
         self._boxes = BubblewrapSandbox()
         self._place = tempfile.TemporaryDirectory(prefix="t1-docker-")
         self._server = None
@@ -63,6 +63,7 @@ class DockerServer:
                     path = path[path.index("/", 1) :]
                 query = {name: values[0] for name, values in parse_qs(url.query).items()}
                 self.requests.append((method, path))
+                self.queries.append((path, query))
                 if path.endswith("/start") and path.startswith("/exec/"):
                     await self._start_exec(path.split("/")[2], headers, writer)
                     break
@@ -147,7 +148,7 @@ class DockerServer:
                     raise Refused(404, "No such image")
                 return self._json({"Id": "sha256:0"})
             case "POST", "containers", "create":
-                return self._create(json.loads(body))
+                return self._create(json.loads(body), ident=query.get("name"))
             case "GET", "containers", "json":
                 return self._json(
                     [{"Id": c.id, "Labels": c.asked.get("Labels", {})} for c in self.containers.values()]
@@ -172,10 +173,10 @@ class DockerServer:
         self.images[tag] = directory
         return self._json({"stream": "Successfully built"})
 
-    def _create(self, asked):
+    def _create(self, asked, *, ident=None):
         if asked["Image"] not in self.images:
             raise Refused(404, f"No such image: {asked['Image']}")
-        ident = f"{next(self._ids):064x}"
+        ident = ident or f"{next(self._ids):064x}"
         self.containers[ident] = Container(ident, asked)
         return self._json({"Id": ident, "Warnings": []}, status=201)
 

@@ -1,12 +1,14 @@
 """What a box tries and does not get: the host's files, other processes, more than its limits. Loads are small and end
 by themselves."""
 
+import contextlib
 import os
 import socket
 from pathlib import Path
 
 import pytest
 
+from t1core.sandbox.inbox import watch
 from t1core.sandbox.sandbox import BoxBroken
 from t1core.sandbox.state import remove_tree
 from tests.sandbox.boxes import host_processes, in_sandbox, spec
@@ -173,6 +175,28 @@ def test_a_disk_filler_that_hides_from_the_count_is_found(way, why):
         assert [entry.name for entry in sandbox.state_path.iterdir()] == ["etc"]
 
     in_sandbox(run)
+
+
+def test_a_file_that_goes_while_it_is_counted_hides_no_other(tmp_path, monkeypatch):
+    (tmp_path / "filler").write_bytes(bytes(1 << 20))
+    real = os.scandir
+
+    class Gone:
+        name, path = "gone", str(tmp_path / "gone")
+
+        def stat(self, *, follow_symlinks):
+            raise FileNotFoundError
+
+        def is_dir(self, *, follow_symlinks):
+            return False
+
+    @contextlib.contextmanager
+    def scandir(path):
+        with real(path) as entries:
+            yield [Gone(), *entries]
+
+    monkeypatch.setattr(watch.os, "scandir", scandir)
+    assert list(watch._bytes_written((str(tmp_path),)))[-1] >= 1 << 20
 
 
 def test_links_in_a_layer_lead_to_nothing_of_the_hosts(tmp_path):

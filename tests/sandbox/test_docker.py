@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -13,14 +14,15 @@ import pytest
 from typer.testing import CliRunner
 
 from t1core.cli import app
-from t1core.sandbox import machine_terminal
+from t1core.sandbox import docker_api, machine_terminal
 from t1core.sandbox.docker import OWNER, DockerSandbox
 from t1core.sandbox.docker_api import DockerApi, DockerError, DockerSilent
 from t1core.sandbox.kinds import probe_kind
-from t1core.sandbox.sandbox import BoxBroken, BoxDied, SandboxUnavailable
+from t1core.sandbox.sandbox import CUT, BoxBroken, BoxDied, SandboxUnavailable
 from t1core.verifier.grader import Grader
 from tests.sandbox.boxes import spec
 from tests.sandbox.kinds import IMAGE, in_kind
+from tests.sandbox.test_lifetime import CancelledAt, as_coroutine
 from tests.verifier.trials import make_task
 
 
@@ -136,6 +138,7 @@ def test_a_stopped_terminal_is_the_boxs_own_doing(monkeypatch):
         with pytest.raises(BoxBroken, match="and it answers otherwise"):
             await terminal.send_keys("kill -STOP $PPID\n", max_wait_s=0.5)
             await terminal.send_keys("echo here\n", max_wait_s=0.5)
+        (await box.snapshot()).close()
 
     with_docker(run)
 
@@ -165,9 +168,66 @@ def test_more_than_a_box_may_leave_is_cut_and_graded_as_it_is():
         await box.exec("echo kept > kept; head -c 30M /dev/zero > /tmp/f", timeout_s=60)
         layer = await box.snapshot()
         assert (layer.directories["/app"] / "kept").read_text() == "kept\n"
+        assert layer.flags == (CUT,)
         layer.close()
 
     with_docker(run)
+
+
+def test_the_images_own_files_are_no_part_of_what_a_box_may_write(tmp_path):
+    directory = environment(
+        tmp_path, "FROM org/base", "WORKDIR /work", "RUN head -c 20M /dev/zero > /tmp/given"
+    )
+
+    async def run(sandbox, _):
+        box = await sandbox.open(spec(environment_dir=directory, storage_mb=5))
+        await box.exec("echo kept > kept", timeout_s=30)
+        layer = await box.snapshot()
+        assert (layer.directories["/work"] / "kept").read_text() == "kept\n"
+        assert (layer.directories["/tmp"] / "given").stat().st_size == 20 << 20 and layer.flags == ()
+        layer.close()
+
+    with_docker(run)
+
+
+def test_a_box_that_fills_the_root_with_directories_keeps_what_it_had():
+    async def run(sandbox, _):
+        box = await sandbox.open(spec(docker_image=IMAGE))
+        await box.exec("echo kept > kept", timeout_s=30)
+        await box.exec("cd /; for i in $(seq 700); do mkdir $(printf '%0150d' $i) d$i; done", timeout_s=60)
+        layer = await box.snapshot()
+        assert len(layer.directories) <= 48
+        assert (layer.directories["/app"] / "kept").read_text() == "kept\n"
+        layer.close()
+
+    with_docker(run)
+
+
+def test_an_image_without_a_tag_is_fetched_as_the_latest_alone():
+    async def run(sandbox, _):
+        sandbox.server.images.clear()
+        for name in ("org/a", "host:5000/b", "org/c:1", "org/d@sha256:0"):
+            await (await sandbox.open(spec(docker_image=name))).close()
+        fetched = [query.get("tag") for path, query in sandbox.server.queries if path == "/images/create"]
+        assert fetched == ["latest", "latest", None, None]
+
+    with_docker(run)
+
+
+def test_a_daemon_that_never_answers_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(docker_api, "CONNECT_DEADLINE_S", 0.3)
+    path = tmp_path / "docker.sock"
+
+    async def run():
+        async def silent(reader, writer):
+            await reader.read()
+
+        server = await asyncio.start_unix_server(silent, path)
+        with pytest.raises(DockerSilent, match=r"did not answer within 0\.3 s"):
+            await DockerApi(path).connect()
+        server.close()
+
+    asyncio.run(run())
 
 
 def test_endless_output_is_cut_and_its_writer_stopped():
@@ -193,6 +253,33 @@ def test_containers_of_a_process_that_is_gone_are_removed():
         await (await sandbox.open(spec(docker_image=IMAGE))).close()
         left = [container.asked["Labels"][OWNER] for container in server.containers.values()]
         assert left == ["elsewhere:1", f"{socket.gethostname()}:{os.getpid()}"]
+
+    with_docker(run)
+
+
+@pytest.mark.parametrize("way", ["close", "snapshot"])
+def test_a_cancellation_at_any_wait_of_a_containers_life_leaves_nothing(way):
+    async def life(sandbox):
+        box = await sandbox.open(spec(docker_image=IMAGE))
+        try:
+            if way == "snapshot":
+                (await box.snapshot()).close()
+        finally:
+            await box.close()
+
+    async def run(sandbox, _):
+        await life(sandbox)
+        num_free = sandbox._unpacker.num_free
+        for number in itertools.count(1):
+            work = CancelledAt(life(sandbox), (number,))
+            (outcome,) = await asyncio.gather(as_coroutine(work), return_exceptions=True)
+            async with asyncio.timeout(60):
+                while sandbox._boxes or sandbox.server.containers or sandbox._unpacker.num_free != num_free:
+                    await asyncio.sleep(0.01)
+            if outcome is None:
+                break
+            assert isinstance(outcome, asyncio.CancelledError), outcome
+        assert number > 20
 
     with_docker(run)
 
@@ -237,6 +324,12 @@ def test_the_client_reads_lengths_chunks_and_errors():
         with pytest.raises(DockerError, match=r"Docker: No such container: x \(404\)"):
             await api.call("GET", "/containers/x/json")
         assert sandbox.server.requests[-1] == ("GET", "/containers/x/json")
+        await sandbox.open(spec(docker_image=IMAGE))
+        (container,) = sandbox.server.containers
+        command = {"Cmd": ["bash", "-c", "echo out; echo err >&2; seq 9999"]}
+        made = await api.call("POST", f"/containers/{container}/exec", body=command)
+        output = await api.output(made["Id"])
+        assert (output[:6], output[-5:], b"err" in output) == (b"out\n1\n", b"9999\n", False)
         with pytest.raises(DockerSilent):
             await DockerApi(Path("/nowhere")).connect()
 

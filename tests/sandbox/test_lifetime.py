@@ -137,7 +137,7 @@ def test_a_cancellation_at_any_wait_of_a_boxs_life_leaves_nothing(tmp_path, way,
         before = len(os.listdir("/proc/self/fd"))
         for number in itertools.count(1):
             work = CancelledAt(life(sandbox), (number, *(number + later for later in again)))
-            (outcome,) = await asyncio.gather(_as_coroutine(work), return_exceptions=True)
+            (outcome,) = await asyncio.gather(as_coroutine(work), return_exceptions=True)
             async with asyncio.timeout(20):
                 while sandbox._boxes:  # an end that was left alone finishes by itself
                     await asyncio.sleep(0.01)
@@ -157,7 +157,7 @@ def test_a_cancellation_at_any_wait_of_a_boxs_life_leaves_nothing(tmp_path, way,
     in_sandbox(run, max_boxes=4)
 
 
-async def _as_coroutine(work):
+async def as_coroutine(work):
     return await work
 
 

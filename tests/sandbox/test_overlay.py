@@ -127,6 +127,9 @@ def test_a_link_in_a_directorys_place_leads_nowhere_of_the_hosts(image, tmp_path
 def test_only_what_the_box_has_written_counts_as_its_disk(image):
     async def run(sandbox):
         box = await sandbox.open(spec(storage_mb=4))  # the image alone is larger
+        hide = "import os\nfor place in ('/dev/written', '/dev'):\n"
+        hide += "  try: os.rename(place, '/x')\n  except OSError: print('no')"
+        assert (await box.exec(f'python3 -c "{hide}"', timeout_s=30)).stdout == b"no\nno\n"
         assert (await box.exec("sleep 2.5; echo here", timeout_s=30)).stdout == b"here\n"
         with pytest.raises(BoxBroken, match="its limit is 4 MB"):
             await box.exec(

@@ -253,6 +253,7 @@ def test_newer_journals_tables_and_tensors_are_refused(run, monkeypatch):
 
 
 def _write_forever(root):
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite started in the background ignores it
     with Run.create(root, campaign="demo", run_name="live", config={}, provenance={}, num_steps=10**6) as run:
         run.update_status(state=RunState.RUNNING)
         for step in range(10**6):

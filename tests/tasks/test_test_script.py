@@ -2,7 +2,13 @@
 
 import pytest
 
-from t1core.tasks.test_script import asks_for_report, can_be_put_away, foreign_packages, is_standard
+from t1core.tasks.test_script import (
+    asks_for_report,
+    can_be_put_away,
+    foreign_packages,
+    foreign_programs,
+    is_standard,
+)
 from tests.verifier.trials import TEST_SH
 
 RUN = "pytest --ctrf /logs/verifier/ctrf.json /tests/test_outputs.py"
@@ -114,3 +120,11 @@ def test_tests_that_need_their_own_files_are_not_put_away(tmp_path, source, besi
 )
 def test_what_a_script_fetches_in_vain_is_seen(script, expected):
     assert foreign_packages(script) == expected
+
+
+def test_what_a_script_has_apt_install_in_vain_is_seen():
+    assert foreign_programs(TEMPLATE) == ()
+    assert foreign_programs("apt-get update && apt-get install -y curl imagemagick \\\n  jq\n") == (
+        "imagemagick",
+        "jq",
+    )

@@ -33,6 +33,8 @@ def test_what_is_in_order_counts(files, reward):
         ({"reward_txt": "one"}, "reward.txt is no number"),
         ({"reward_txt": "nan"}, "reward.txt is not from 0 to 1"),
         ({"reward_txt": "-1"}, "reward.txt is not from 0 to 1"),
+        ({"reward_json": '{"reward": 1' + "0" * 400 + "}"}, "reward.json is not from 0 to 1"),
+        ({"reward_txt": "1" + "0" * 400}, "reward.txt is not from 0 to 1"),
         ({"reward_txt": "1.5"}, "reward.txt is not from 0 to 1"),
         ({"reward_txt": "1 1"}, "reward.txt is no number"),
         ({"reward_json": ""}, "reward.json is not whole JSON"),

@@ -171,6 +171,7 @@ def test_a_script_of_the_tasks_own_is_run_as_it_stands(tmp_path):
         script="echo '{\"reward\": 0.5}' > /logs/verifier/reward.json\n",
         test_names=("test.sh",),
     )
+    late = make_task(tmp_path / "late", script="sleep 60\n", test_names=("test.sh",), verifier_timeout_s=1.0)
     odd_word = make_task(tmp_path / "odd", script="echo '{\"reward\": 5}' > /logs/verifier/reward.json\n")
 
     async def run(bench):
@@ -183,6 +184,8 @@ def test_a_script_of_the_tasks_own_is_run_as_it_stands(tmp_path):
         assert unasked.passed == len(unasked.tests)
         partial = await bench.grade(own_word, "true")
         assert (partial.reward, partial.solved, partial.quarantined) == (0.5, False, False)
+        overdue = await bench.grade(late, "true")
+        assert (overdue.reward, overdue.flags, overdue.quarantined) == (0.0, ("timeout",), False)
         odd = await bench.grade(odd_word, "true")
         assert (odd.reward, odd.quarantined) == (
             0.0,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 OLDEST = (0, 5, 17)
 NEWEST = (0, 5, 23)
 RUN = ((0, 5, 17), (0, 5, 23))
-"""Versions this client's contract tests have run against, 0.5.17 on a GPU and 0.5.23 on a CPU; others between OLDEST
-and NEWEST start with a warning.
+"""Versions this client's contract tests have run against, 0.5.17 on a GPU (docs/SGLANG.md says with what result) and
+0.5.23 on a CPU; others between OLDEST and NEWEST start with a warning.
 """
 
 

@@ -36,8 +36,7 @@ REPORT_FD, NOTES_FD, REQUEST_FD, REPLY_FD = 200, 201, 202, 203
 TEST_FILE = "/tests/test_outputs.py"
 EMPTY_INI = "/opt/t1/pytest.ini"
 ENVIRONMENT = {
-    # The system's before /usr/local, which is the agent's in a box over an overlay.
-    "PATH": "/opt/t1/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin",
+    "PATH": "/opt/t1/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
     "USER": "root",
     "LOGNAME": "root",
@@ -47,6 +46,8 @@ ENVIRONMENT = {
     "TMPDIR": "/var/tmp",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
+# In a box over an overlay /usr/local is the agent's: the system comes before it.
+OVER_IMAGE = {"PATH": "/opt/t1/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin"}
 _UNNEEDED = (
     "cacheprovider",
     "junitxml",
@@ -89,7 +90,7 @@ class Door:
         order = self._order = self._serve()
         gc.enable()
         os.environ.clear()
-        os.environ.update(order.env | ENVIRONMENT)
+        os.environ.update(order.env | ENVIRONMENT | (OVER_IMAGE if order.is_overlay else {}))
         tempfile.tempdir = None  # remembers the server's
         if order.is_script:
             run_script(
