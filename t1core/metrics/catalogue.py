@@ -69,7 +69,7 @@ CRITIC = (
         "critic/ev_quartile/<q>",
         "1",
         SAME,
-        "explained variance within one quarter of each trial's turns, 1 the earliest",
+        "explained variance within one quarter of each row's turns (a chunk of a split trial is a row), 1 the earliest",
         "rises from quarter 1 to 4",
         choices=("1", "2", "3", "4"),
     ),

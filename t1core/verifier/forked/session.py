@@ -20,7 +20,7 @@ import linecache
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
 import pytest
@@ -123,12 +123,19 @@ class Door:
             os.write(REQUEST_FD, PUT_AWAY)
             os.read(REPLY_FD, 1)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
-        """As the namespace's first process we can end all others at once, before the report is written."""
+    @pytest.hookimpl(
+        wrapper=True, tryfirst=True
+    )  # the report's own hook comes first among those that wrap nothing
+    def pytest_sessionfinish(self) -> Generator[None]:
+        """As the namespace's first process we can end all others at once, before the report is written, and see each of
+        them end: one that is killed in the middle of a write still finishes it.
+        """
         assert os.getpid() == 1
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(-1, SIGKILL)
+            while True:
+                os.waitpid(-1, 0)
+        return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_unconfigure(self) -> None:
