@@ -83,6 +83,7 @@ def test_the_critics_sources_are_all_but_what_only_reads_and_shows():
     }
     rest = {name for name in out if not name.startswith(("analysis/", "view/", "campaign/notebook"))}
     commands = (
+        "commands",
         "comparison",
         "execute",
         "launch",
