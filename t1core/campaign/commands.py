@@ -10,7 +10,7 @@ import typer
 
 RunPath = Annotated[Path, typer.Argument(help="run directory")]
 Preset = Annotated[str, typer.Argument(help="name of a preset, or path of a TOML file")]
-Overrides = Annotated[list[str] | None, typer.Option("--set", help="dotted override: train.actor.lr=2e-6")]
+Overrides = Annotated[list[str] | None, typer.Option("--set", help="dotted override: train.actor.lr=5e-5")]
 
 
 def say(line: str) -> None:
