@@ -19,6 +19,7 @@ import nbformat
 import yaml
 
 from t1core.campaign.notebook_parameters import Parameter, check_parameters, parse_parameters
+from t1core.store.atomic import DiskFull, is_disk_full, write_atomic
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,12 @@ def run_notebook(
     failure = None
     try:
         failure = _execute(notebook, partial, values)
+    except OSError as error:
+        if is_disk_full(error):
+            full = DiskFull.at(output)
+            partial.unlink(missing_ok=True)  # it was cut short, and must not replace an earlier one
+            raise full from error
+        raise
     finally:
         # Also after Ctrl-C: what ran is kept.
         if partial.exists():
@@ -153,9 +160,7 @@ def write_html(notebook: Path) -> Path:
     executed = _read(notebook)
     body, _ = exporter.from_notebook_node(executed, resources={"metadata": {"name": notebook.stem}})
     path = notebook.with_suffix(".html")
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(_describe_images(body, executed))
-    partial.replace(path)
+    write_atomic(path, [_describe_images(body, executed).encode()])
     return path
 
 

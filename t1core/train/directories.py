@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from t1core.model.checkpoint import HfDirectory
 from t1core.rl.hl_gauss import ValueBins
+from t1core.store.atomic import DiskFull, is_disk_full
 from t1core.train.checkpoint_directory import recovered
 
 VALUE_HEAD = "value_head.weight"
@@ -91,7 +92,8 @@ def written_whole(directory: str | os.PathLike) -> Iterator[Path]:
     well.
 
     Every rank must enter. Rank 0 creates, syncs and renames; a block that fails leaves what stood there
-    before, and so does a process that is killed, at the latest when `recovered` has put it back.
+    before, and so does a process that is killed, at the latest when `recovered` has put it back. DiskFull when it did
+    not fit, whatever the library that met it has made of that.
     """
     target = Path(resolved(directory))
     scratch = target.with_name(f".{target.name}.partial")
@@ -102,9 +104,13 @@ def written_whole(directory: str | os.PathLike) -> Iterator[Path]:
     dist.barrier()
     try:
         yield scratch
-    except BaseException:
+    except BaseException as error:
+        # Asked before the room is given back. Files in the scratch directory are named by where they were to be.
+        full = DiskFull.at(target) if is_disk_full(error) else None
         if dist.get_rank() == 0:
             shutil.rmtree(scratch, ignore_errors=True)
+        if full is not None:
+            raise full from error
         raise
     dist.barrier()
     if dist.get_rank() == 0:
