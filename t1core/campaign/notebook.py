@@ -19,7 +19,7 @@ import nbformat
 import yaml
 
 from t1core.campaign.notebook_parameters import Parameter, check_parameters, parse_parameters
-from t1core.store.atomic import DiskFull, is_disk_full, write_atomic
+from t1core.store.atomic import DiskFull, naming_full_disk, write_atomic
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,10 @@ def run_notebook(
     started = time.monotonic()
     failure = None
     try:
-        failure = _execute(notebook, partial, values)
-    except OSError as error:
-        if is_disk_full(error):
-            full = DiskFull.at(output)
-            partial.unlink(missing_ok=True)  # it was cut short, and must not replace an earlier one
-            raise full from error
+        with naming_full_disk(output):
+            failure = _execute(notebook, partial, values)
+    except DiskFull:
+        partial.unlink(missing_ok=True)  # it was cut short, and must not replace an earlier one
         raise
     finally:
         # Also after Ctrl-C: what ran is kept.

@@ -309,6 +309,7 @@ async def _set_up(
         "config": tree,
         "model_path": str(actor_path),
         "num_experts": shape.num_experts,
+        "vocab_size": shape.vocab_size,
         "engine_name": crew.engine.name,
     }
     crew.engine_health, *others = await asyncio.gather(

@@ -3,12 +3,13 @@
 Temp file in the same folder, fsync, rename, fsync of the folder. A reader never sees half a file.
 """
 
+import contextlib
 import errno
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Buffer, Sequence
+from collections.abc import Buffer, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,8 +31,19 @@ class DiskFull(OSError):
         )
 
 
-def is_disk_full(error: BaseException | None) -> bool:
-    """Whether an error, one it was raised from, or the text of one from a library says that a disk is full."""
+@contextlib.contextmanager
+def naming_full_disk(path: Path) -> Iterator[None]:
+    """Raise DiskFull naming `path` for whatever a library in the block has made of a disk that is full."""
+    try:
+        yield
+    except Exception as error:
+        if _is_disk_full(error):
+            raise DiskFull.at(path) from error
+        raise
+
+
+def _is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or one it was raised from, says so, by its number or in its text."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _FULL:
             return True

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from t1core.model.checkpoint import HfDirectory
 from t1core.rl.hl_gauss import ValueBins
-from t1core.store.atomic import DiskFull, is_disk_full
+from t1core.store.atomic import naming_full_disk
 from t1core.train.checkpoint_directory import recovered
 
 VALUE_HEAD = "value_head.weight"
@@ -103,14 +103,11 @@ def written_whole(directory: str | os.PathLike) -> Iterator[Path]:
         scratch.mkdir(parents=True)
     dist.barrier()
     try:
-        yield scratch
-    except BaseException as error:
-        # Asked before the room is given back. Files in the scratch directory are named by where they were to be.
-        full = DiskFull.at(target) if is_disk_full(error) else None
+        with naming_full_disk(target):
+            yield scratch
+    except BaseException:
         if dist.get_rank() == 0:
             shutil.rmtree(scratch, ignore_errors=True)
-        if full is not None:
-            raise full from error
         raise
     dist.barrier()
     if dist.get_rank() == 0:

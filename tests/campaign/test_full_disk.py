@@ -160,7 +160,7 @@ def check(name, answer):
     if name == "boxes":
         assert named in answer["raised"] and "trials are usable" in answer["raised"]
     else:
-        assert "disk full: " in answer["raised"] and f"/{named} " in answer["raised"]
+        assert "disk full: " in answer["raised"] and f"{named} " in answer["raised"]
         assert answer["raised"].startswith("DiskFull")
     assert answer["after"]["children"] == [] and answer["boxes"] == []
     assert set(answer["after"]["files"]) <= set(answer["before"]["files"]), "files are left open"
