@@ -16,7 +16,7 @@ import pytest
 from running_campaign import RunningCampaign
 
 OVERRIDES = (
-    "cluster.num_hosts=2", "cluster.num_cpus=3", "rollout.max_live_trials=2", "rollout.rollout_batch_size=4",
+    "cluster.num_hosts=2", "cluster.num_cpus=2", "rollout.max_live_trials=2", "rollout.rollout_batch_size=4",
     "rollout.over_sampling_batch_size=4", "cluster.probe_period_s=1.0",
 )  # fmt: skip
 
