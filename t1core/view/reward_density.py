@@ -27,14 +27,14 @@ def figure_reward_density(density: RewardDensity) -> Picture:
         capsize=2,
     )
     bits.set_ylabel("measured bits a trial")
-    bits.legend(loc="best")
+    bits.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0)
     _pair(flat, places, 100 * policies["flat_binary"], 100 * policies["flat_counted"])
     flat.set_ylim(0, 100)
     flat.set_ylabel("measured flat groups, %")
     failed.bar(places, policies["all_failed"], 0.6, color=GREY, label="no trial solves")
     failed.bar(places, policies["all_failed_varying"], 0.4, color=ORANGE, label="of these, the count varies")
     failed.set_ylabel("measured groups")
-    failed.legend(loc="best")
+    failed.legend(loc="upper right")
     failed.set_xticks(
         places,
         [f"{row.policy}\n{row.solved_frac:.0%} solved" for row in policies.itertuples()],
