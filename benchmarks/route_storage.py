@@ -2,8 +2,9 @@
 
     python -m benchmarks.route_storage [--tokens 33000] [--layers 48] [--experts 256] [--keep]
 
-Eight of at most 256 experts serve a token. Sets are drawn at random, all equally likely, which is the hardest case for a compressor. Times are CPU seconds of one
-thread, the best of several runs; GB/s counts the bytes of the plain uint8 record, whatever form is read or written.
+Eight of at most 256 experts serve a token. Sets are drawn at random, all equally likely, which is the hardest case for
+a compressor. Times are CPU seconds of one thread, the best of several runs; GB/s counts the bytes of the plain uint8
+record, whatever form is read or written.
 """
 
 import math

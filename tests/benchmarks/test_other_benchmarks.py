@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from benchmarks import box_open, embedded, grading, store_step
+from benchmarks import box_open, coordinator, embedded, grading, store_step
 
 
 def test_a_steps_record_has_all_bytes_of_its_batch_and_both_ways_are_timed():
@@ -33,3 +33,14 @@ def test_a_grade_and_bare_pytest_pass_the_same_tests():
 def test_the_engine_and_generate_sample_as_many_tokens_over_all_turns():
     found = embedded.measure(num_trials=2, num_turns=2, num_prompt=8, num_context=3, num_new=2, num_rounds=1)
     assert found["engine_tokens_per_s"] > 0 and found["generate_tokens_per_s"] > 0
+
+
+def test_the_exponent_of_a_square_is_two_whatever_its_unit():
+    assert coordinator.exponent({10: 3e-6 * 10**2, 70: 3e-6 * 70**2, 900: 3e-6 * 900**2}) == pytest.approx(2.0)
+
+
+def test_coordinating_is_measured_at_each_size_and_loses_no_trial():
+    found = coordinator.measure(sizes=(10, 20), num_steps=2)
+    for size, step in found["by_size"].items():
+        assert step["launched"] == step["accepted"] + step["cut"] + step["surplus"] == size
+        assert step["accepted"] == 0.9 * size and step["coordinator_cpu_s"] > 0
