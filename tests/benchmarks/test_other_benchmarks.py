@@ -36,7 +36,9 @@ def test_the_engine_and_generate_sample_as_many_tokens_over_all_turns():
 
 
 def test_the_exponent_of_a_square_is_two_whatever_its_unit():
-    assert coordinator.exponent({10: 3e-6 * 10**2, 70: 3e-6 * 70**2, 900: 3e-6 * 900**2}) == pytest.approx(2.0)
+    assert coordinator.exponent({10: 3e-6 * 10**2, 70: 3e-6 * 70**2, 900: 3e-6 * 900**2}) == pytest.approx(
+        2.0
+    )
 
 
 def test_coordinating_is_measured_at_each_size_and_loses_no_trial():
