@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from benchmarks import box_open, coordinator, embedded, grading, store_step
+from benchmarks import box_open, coordinator, cpu_step, embedded, grading, store_step
 
 
 def test_a_steps_record_has_all_bytes_of_its_batch_and_both_ways_are_timed():
@@ -46,3 +46,9 @@ def test_coordinating_is_measured_at_each_size_and_loses_no_trial():
     for size, step in found["by_size"].items():
         assert step["launched"] == step["accepted"] + step["cut"] + step["surplus"] == size
         assert step["accepted"] == 0.9 * size and step["coordinator_cpu_s"] > 0
+
+
+def test_a_training_step_holds_its_products_and_more():
+    found = cpu_step.measure(num_rows=2, length=16, num_steps=1)
+    assert found["num_products"] > 100 and 0 < found["products_alone_s"] < found["step_s"]
+    assert "aten::mm" in {one["name"] for one in found["largest"]}
