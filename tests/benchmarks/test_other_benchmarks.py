@@ -56,7 +56,7 @@ def test_a_training_step_holds_its_products_and_more():
 
 
 def test_a_step_is_set_beside_its_longer_side_and_the_cores_beside_what_was_used(tmp_path):
-    # Each step by hand: 4 s, of which rollout 3 and training 2; 1 + 0.5 + 2 + 1.5 + 0.1 CPU s of the 8 that 2 cores have.
+    # By hand: 4 s a step, rollout 3 and training 2; 1 + 0.5 + 2 + 1.5 + 0.1 CPU s of the 8 that two cores have.
     found = overlap.measure(write_run(tmp_path), num_cpus=2)
     assert found["num_steps"] == 4 and found["step_s"] == 4.0 and found["longer_side_s"] == 3.0
     assert found["ratio_by_step"] == pytest.approx([4 / 3] * 4)
