@@ -24,7 +24,6 @@ from t1core.tasks.pool import Pool
 from t1core.train.checkpoint_directory import EXACT, damage, newest_whole
 from t1core.verifier.reward import counted_reward
 
-
 _MAX_READ_TASKS = 2000  # instructions that are tokenised before a start, some two seconds
 
 

@@ -36,7 +36,7 @@ VERIFIER_KEY = "verifier_kind"  # in the metadata of a task.toml
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the index. `path` is relative to the pool; `nop_passed` and `quality_rank` are None until measured."""
+    """A task's line. `path` is relative to the pool; `nop_passed` and `quality_rank` are None until measured."""
 
     task_id: str
     path: str
@@ -193,7 +193,7 @@ def content_hash(task_directory: Path) -> str:
 
 
 def scan(directory: Path) -> Iterator[Entry]:
-    """Entries of the tasks under a directory, by path. A task's name must be its own; what lies in a task is no task."""
+    """Entries of the tasks under a directory, by path. What lies in a task is no task. ValueError for a name used twice."""
     paths: dict[str, Path] = {}
     for place in sorted(_task_directories(directory)):
         path = place.relative_to(directory)
