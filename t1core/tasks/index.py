@@ -193,7 +193,7 @@ def content_hash(task_directory: Path) -> str:
 
 
 def scan(directory: Path) -> Iterator[Entry]:
-    """Entries of the tasks under a directory, by path. What lies in a task is no task. ValueError for a name used twice."""
+    """Entries of tasks under a directory, by path; what lies in a task is none. ValueError for a name that two have."""
     paths: dict[str, Path] = {}
     for place in sorted(_task_directories(directory)):
         path = place.relative_to(directory)
