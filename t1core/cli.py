@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from t1core.campaign import commands
+from t1core.campaign import commands, pool_model_commands
 from t1core.campaign.commands import Overrides, Preset, RunPath
 from t1core.campaign.commands import say as _say
 from t1core.campaign.pool_commands import pool_app
@@ -498,6 +498,7 @@ def _interruptible() -> Iterator[None]:
 
 
 commands.register(app)
+pool_model_commands.register(pool_app)
 app.add_typer(pool_app, name="pool")
 
 
