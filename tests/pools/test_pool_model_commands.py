@@ -47,20 +47,9 @@ def small_pool(folder, number=2):
     return folder
 
 
-def command(pool, url, output, *more):
-    words = [
-        "pool",
-        "llm-audit",
-        str(pool),
-        "--endpoint",
-        url,
-        "--model",
-        MODEL,
-        "--output",
-        str(output),
-        *more,
-    ]
-    return CliRunner().invoke(app, words)
+def command(pool, url, output, *more, model=MODEL):
+    words = ["pool", "llm-audit", str(pool), "--endpoint", url, "--model", model, "--output", str(output)]
+    return CliRunner().invoke(app, [*words, *more])
 
 
 def test_the_audit_is_told_with_its_cost_agreement_and_repairs(tmp_path):
