@@ -47,7 +47,9 @@ def choose(wanted: Wanted, *, dtype: torch.dtype, context_parallel: str | None =
     if missing is None:
         return Kernels(True, _versions())
     if wanted == "fused":
-        raise ValueError(f"kernels='fused' cannot be: {missing}; provide that, or set kernels to auto or plain")
+        raise ValueError(
+            f"kernels='fused' cannot be: {missing}; provide that, or set kernels to auto or plain"
+        )
     return Kernels(False, missing)
 
 
@@ -87,7 +89,7 @@ def prepare() -> None:
     Left alone it times several at first use, so that ranks and runs would compute with different ones, and a first step
     would wait minutes for their compilation.
     """
-    # What Megatron would have compiled by torch's compiler is fused otherwise, and that compiler may not fit this Triton.
+    # What Megatron would give torch's compiler is fused otherwise, and that compiler may not fit this Triton.
     torch.compiler.set_stance("force_eager")
     import fla.modules.causal_conv1d
     import fla.ops.gated_delta_rule  # noqa: F401

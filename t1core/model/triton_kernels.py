@@ -71,7 +71,9 @@ def _norm_gradient_kernel(
             before_gate = normed * factor if HAS_WEIGHT else normed
             slope = share * (1.0 + opening * (1.0 - share))
             tl.store(
-                grad_gate + plain, (upstream * before_gate * slope).to(grad_gate.dtype.element_ty), mask=inside
+                grad_gate + plain,
+                (upstream * before_gate * slope).to(grad_gate.dtype.element_ty),
+                mask=inside,
             )
             upstream *= opening * share
         if HAS_WEIGHT:
@@ -121,9 +123,7 @@ class _Norm(torch.autograd.Function):
         grad = grad.contiguous()
         grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         grad_gate = torch.empty(gate.shape, dtype=gate.dtype, device=x.device) if gate is not None else None
-        rows_a_program = max(
-            ctx.sizes["ROWS"], triton.cdiv(max(num_rows, 1), _PROGRAMS_A_NORM_GRADIENT)
-        )
+        rows_a_program = max(ctx.sizes["ROWS"], triton.cdiv(max(num_rows, 1), _PROGRAMS_A_NORM_GRADIENT))
         num_programs = triton.cdiv(num_rows, rows_a_program)
         parts = torch.empty(num_programs, width, dtype=torch.float32, device=x.device)
         if num_rows:
@@ -160,7 +160,7 @@ def l2norm(x: torch.Tensor, *, eps: float = 1e-6) -> torch.Tensor:
 
 
 def _as_heads(x: torch.Tensor) -> torch.Tensor:
-    """[..., width] as [tokens, heads, width] with its last dimension in one piece; a copy only where a view won't do."""
+    """[..., width] as [tokens, heads, width] with its last dimension in one piece, as a view where one will do."""
     if x.stride(-1) != 1:
         x = x.contiguous()
     if x.dim() == 3:
@@ -269,9 +269,7 @@ def _score_gradient_kernel(
     share = tl.exp(z * inverse_temperature - tl.load(norms + row))
     is_target = columns == tl.load(targets + row)
     back = (tl.where(is_target, 1.0, 0.0) - share) * tl.load(grad + row) * inverse_temperature
-    tl.store(
-        grad_logits + row * vocab + columns, back.to(grad_logits.dtype.element_ty), mask=inside
-    )
+    tl.store(grad_logits + row * vocab + columns, back.to(grad_logits.dtype.element_ty), mask=inside)
 
 
 class _Score(torch.autograd.Function):

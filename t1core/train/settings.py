@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 
 from t1core.config.off_policy import OffPolicySettings
-from t1core.model import kernels
+from t1core.model.kernels import Wanted
 from t1core.model.layout import Layout
 from t1core.model.shape import ModelShape
 from t1core.model.weights import matching
@@ -45,7 +45,7 @@ class TrainSettings:
     shape: ModelShape
     layout: Layout = field(default_factory=Layout)
     precision: Literal["fp32", "bf16"] = "fp32"
-    kernels: kernels.Wanted = "auto"
+    kernels: Wanted = "auto"
     advantage: Literal["gae", "grpo"] = "gae"
     grpo_std_normalization: bool = True
     actor: Adam = field(default_factory=lambda: Adam(LearningRate(1e-6)))
