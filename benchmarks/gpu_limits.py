@@ -104,7 +104,9 @@ def actor_training(trainer: Trainer, batch: Batch, *, repeats: int) -> dict[str,
         )  # fmt: skip
         update_actor(trainer.actor, streams=streams, surrogate=terms, replayed=True, moe_aux_loss_coeff=0.0)
 
-    return in_turn({"campaign": campaign, "bare": lambda: update(trainer, packed, replayed=False)}, repeats=repeats)
+    return in_turn(
+        {"campaign": campaign, "bare": lambda: update(trainer, packed, replayed=False)}, repeats=repeats
+    )
 
 
 def swap(trainer: Trainer, *, repeats: int) -> dict[str, float]:

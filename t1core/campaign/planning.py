@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from t1core.campaign.calibrate import load_coefficients
+from t1core.campaign.nano import nano_shape
 from t1core.capacity.memory import GIB, PUBLISHED, Coefficients, HostLoad, Load
 from t1core.capacity.plans import Plan
 from t1core.capacity.report import (
@@ -20,7 +21,6 @@ from t1core.capacity.sizes import shape_of
 from t1core.capacity.throughput import Trials, best_split, simulate
 from t1core.config import CampaignConfig
 from t1core.model import known
-from t1core.model.shape import ModelShape
 from t1core.store import Run
 
 _USES = dict(zip(("actor", "critic", "turns", "resident"), USES, strict=True))

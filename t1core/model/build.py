@@ -39,6 +39,9 @@ def build_model(
     layout = layout or Layout()
     cpu_shim.install()
     rope.install()
+    # Of what Megatron hands to torch's compiler only attention's gate is used here: not worth that compiler's start,
+    # and it may not fit the Triton that fused kernels need.
+    torch.compiler.set_stance("force_eager")
     if kernels.is_fused:
         prepare()
     # Each GPTModel announces at length that HybridModel will replace it.

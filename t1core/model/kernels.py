@@ -6,6 +6,7 @@ flash-linear-attention beside a Triton with which its backward is right. In fp32
 accuracy, since the fused delta rule multiplies in tf32.
 """
 
+import importlib
 import importlib.util
 import math
 import sys
@@ -79,7 +80,7 @@ def _what_triton_gets_wrong(version: str, capability: tuple[int, int]) -> str | 
 
 
 def _versions() -> str:
-    names = ("flash-linear-attention", "triton", "torch")
+    names = ("fla-core", "triton", "torch")
     return ", ".join(f"{name} {metadata.version(name)}" for name in names)
 
 
@@ -89,10 +90,8 @@ def prepare() -> None:
     Left alone it times several at first use, so that ranks and runs would compute with different ones, and a first step
     would wait minutes for their compilation.
     """
-    # What Megatron would give torch's compiler is fused otherwise, and that compiler may not fit this Triton.
-    torch.compiler.set_stance("force_eager")
-    import fla.modules.causal_conv1d
-    import fla.ops.gated_delta_rule  # noqa: F401
+    for module in ("fla.modules.causal_conv1d", "fla.ops.gated_delta_rule"):
+        importlib.import_module(module)
 
     hold_configurations()
 

@@ -35,14 +35,14 @@ def a_hopper(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(kernels.importlib.util, "find_spec", lambda name: name)
-    versions = {"flash-linear-attention": "0.6.0", "triton": "3.8.0", "torch": "2.11.0+cu130"}
+    versions = {"fla-core": "0.6.0", "triton": "3.8.0", "torch": "2.11.0+cu130"}
     monkeypatch.setattr(kernels.metadata, "version", versions.__getitem__)
     return versions
 
 
 def test_with_everything_there_auto_is_fused_and_names_the_versions(a_hopper):
     chosen = choose("auto", dtype=torch.bfloat16)
-    assert str(chosen) == "fused (flash-linear-attention 0.6.0, triton 3.8.0, torch 2.11.0+cu130)"
+    assert str(chosen) == "fused (fla-core 0.6.0, triton 3.8.0, torch 2.11.0+cu130)"
     assert not choose("plain", dtype=torch.bfloat16).is_fused
 
 
