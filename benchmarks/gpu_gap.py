@@ -278,7 +278,8 @@ def main() -> None:
             "num_params": num_params(shape),
             "router_gain": given.router_gain, "head_gain": given.head_gain, "precision": given.precision,
             "num_layers": shape.num_layers, "num_experts": shape.num_experts,
-            "num_experts_per_tok": shape.num_experts_per_tok, "kernels": given.kernels, "rows": given.rows, "new_tokens": given.new_tokens,
+            "num_experts_per_tok": shape.num_experts_per_tok, "kernels": given.kernels,
+            "rows": given.rows, "new_tokens": given.new_tokens,
         }  # fmt: skip
         kept = {"parameters": parameters, "by_length": found, "engine": took}
         if given.device == "cuda":
