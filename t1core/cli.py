@@ -13,6 +13,7 @@ import typer
 from t1core.campaign import commands
 from t1core.campaign.commands import Overrides, Preset, RunPath
 from t1core.campaign.commands import say as _say
+from t1core.campaign.pool_commands import pool_app
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
@@ -497,6 +498,7 @@ def _interruptible() -> Iterator[None]:
 
 
 commands.register(app)
+app.add_typer(pool_app, name="pool")
 
 
 def main() -> None:

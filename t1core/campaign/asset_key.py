@@ -44,6 +44,8 @@ CAMPAIGN = (
     "!campaign/report.py",
     "!campaign/sinks.py",
     "!campaign/commands.py",
+    "!campaign/pool_commands.py",
+    "!pools/**/*.py",
     "!campaign/comparison.py",
     "!campaign/rehearsal.py",
     "!campaign/project.py",
