@@ -60,12 +60,9 @@ class AuditSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, value, least in (
-            ("num_repeats", self.num_repeats, 0),
-            ("num_mutants", self.num_mutants, 0),
-        ):
-            if value < least:
-                raise ValueError(f"{name}={value} must be at least {least}")
+        for name, value in (("num_repeats", self.num_repeats), ("num_mutants", self.num_mutants)):
+            if value < 0:
+                raise ValueError(f"{name}={value} must be at least 0")
         if not 0 <= self.min_caught_frac <= 1:
             raise ValueError(f"min_caught_frac={self.min_caught_frac} must be from 0 to 1")
 

@@ -63,7 +63,7 @@ def compared_literals(source: str) -> list[str]:
         return []
     found = []
     for node in ast.walk(tree):
-        sides: list[ast.AST] = []
+        sides: list[ast.expr] = []
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -71,10 +71,9 @@ def compared_literals(source: str) -> list[str]:
                 node.args if node.func.attr in ("startswith", "endswith", "search", "match", "count") else []
             )
         for side in sides:
+            parts = side.elts if isinstance(side, ast.List | ast.Tuple | ast.Set) else [side]
             found += [
-                part.value
-                for part in ast.walk(side)
-                if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)
             ]
     return [text for text in dict.fromkeys(found) if len(text.strip()) >= _SHORTEST]
 
