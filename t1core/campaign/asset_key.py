@@ -30,6 +30,7 @@ POLICY = (
     "campaign/asset.py",
     "campaign/assets.py",
     "campaign/demonstrations.py",
+    "campaign/nano.py",
     "campaign/warm_start.py",
 )
 CAMPAIGN = (
