@@ -1,10 +1,7 @@
 """The `t1` command."""
 
-import contextlib
 import os
-import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +9,7 @@ import typer
 
 from t1core.campaign import commands, pool_model_commands
 from t1core.campaign.commands import Overrides, Preset, RunPath
+from t1core.campaign.commands import interruptible as _interruptible
 from t1core.campaign.commands import say as _say
 from t1core.campaign.pool_commands import pool_app
 
@@ -483,18 +481,6 @@ def doctor() -> None:
             _say(f"    lacks  {problem.what}\n    fix    {problem.fix}")
     if found.problems:
         raise typer.Exit(1)
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the block alike, and the command with 130."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 commands.register(app)

@@ -1,17 +1,17 @@
 """The order of a pool's tasks by an audit: accepted before borderline before rejected, then by fewer failed checks,
 fewer surviving mutants of those tried, more tests, and name."""
 
-from pathlib import Path
+from collections.abc import Iterable
 
-from t1core.pools.verdict import Standing, Verdict, read_verdicts
+from t1core.pools.verdict import Standing, Verdict
 
 _ORDER = tuple(Standing)
 
 
-def quality_ranks(verdicts: Path) -> dict[str, int]:
-    """The place of each audited task, from 1 for the best, by task id. ValueError for a file that is no audit's."""
-    by_task = {verdict.task_id: verdict for verdict in read_verdicts(verdicts)}  # the latest of each
-    return {v.task_id: rank for rank, v in enumerate(sorted(by_task.values(), key=_key), start=1)}
+def quality_ranks(verdicts: Iterable[Verdict]) -> dict[str, int]:
+    """The place of each audited task, from 1 for the best, by task id."""
+    ordered = sorted(verdicts, key=_key)
+    return {verdict.task_id: rank for rank, verdict in enumerate(ordered, start=1)}
 
 
 def _key(verdict: Verdict) -> tuple[float | str, ...]:

@@ -3,15 +3,15 @@
 A file of verdicts has one JSON line a task behind no header, so that it can be appended to, cut by a kill and gone on
 with. A verdict belongs to the content of a task, not to its name.
 
-| verdict    | when                                       |
-|------------|--------------------------------------------|
-| reject     | a check of HARD failed                     |
-| borderline | any other check failed                     |
-| accept     | none failed; notes and skips change nothing |
+| verdict    | when                                                             |
+|------------|------------------------------------------------------------------|
+| reject     | a check of HARD failed                                           |
+| borderline | any other check failed, or there is no solution to show anything by |
+| accept     | otherwise; notes and other skips change nothing                  |
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -47,7 +47,7 @@ CHECKS: Mapping[str, str] = {
     "mutants": "broken solutions fail",
     "leakage": "neither tests nor solution lie in the workspace",
 }
-HARD = frozenset({"opens", "solution", "repeats", "budget", "leakage"})
+HARD = frozenset({"opens", "solution", "trivial", "repeats", "budget", "leakage"})
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class Check:
 @dataclass(frozen=True)
 class Verdict:
     """An audit's line about a task. `numbers` are what a table sorts by: num_tests, nop_passed, mutants, survivors,
-    attacks_tried, attacks_paid, solution_s, grade_s, peak_mb, where measured. `settings` are those of the audit that
+    attacks_tried, attacks_paid, solution_s, grade_s, peak_mb, where measured; `nop_passed` are the tests that the
+    untouched workspace passes. `settings` are those of the audit that
     decide what was looked at."""
 
     task_id: str
@@ -70,6 +71,7 @@ class Verdict:
     family: str
     standing: Standing
     checks: tuple[Check, ...]
+    nop_passed: tuple[str, ...] | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -85,15 +87,18 @@ class Verdict:
         """Read a line that `to_line` wrote. ValueError, KeyError or TypeError for another."""
         row = json.loads(line)
         checks = tuple(Check(**check | {"outcome": Outcome(check["outcome"])}) for check in row["checks"])
-        return cls(**row | {"checks": checks, "standing": Standing(row["standing"])})
+        nop_passed = None if row["nop_passed"] is None else tuple(row["nop_passed"])
+        standing = Standing(row["standing"])
+        return cls(**row | {"checks": checks, "standing": standing, "nop_passed": nop_passed})
 
 
-def standing_of(checks: tuple[Check, ...]) -> Standing:
+def standing_of(checks: Sequence[Check]) -> Standing:
     """The verdict that follows from the checks."""
     failed = {check.name for check in checks if check.outcome is Outcome.FAILED}
     if failed & HARD:
         return Standing.REJECT
-    return Standing.BORDERLINE if failed else Standing.ACCEPT
+    is_unproven = any(check.name == "solution" and check.outcome is Outcome.SKIPPED for check in checks)
+    return Standing.BORDERLINE if failed or is_unproven else Standing.ACCEPT
 
 
 def read_verdicts(path: Path) -> Iterator[Verdict]:
@@ -105,3 +110,8 @@ def read_verdicts(path: Path) -> Iterator[Verdict]:
             raise ValueError(
                 f"{path} line {number} is no verdict ({type(error).__name__}: {error}); remove the line"
             ) from error
+
+
+def latest_verdicts(path: Path) -> dict[str, Verdict]:
+    """The last verdict on each task, by its id."""
+    return {verdict.task_id: verdict for verdict in read_verdicts(path)}

@@ -118,7 +118,7 @@ def test_an_index_that_is_replaced_is_still_read_as_it_was_opened(tmp_path):
 
 def verdict(task_id, *failed, **numbers):
     checks = tuple(Check(name, Outcome.FAILED, "seen") for name in failed)
-    return Verdict(task_id, f"hash of {task_id}", "f", standing_of(checks), checks, numbers)
+    return Verdict(task_id, f"hash of {task_id}", "f", standing_of(checks), checks, numbers=numbers)
 
 
 def test_a_verdict_follows_from_the_checks_that_failed():
