@@ -2,22 +2,28 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from t1core.pools.audit_task import AuditSettings
-from t1core.pools.llm.endpoint import EndpointSettings, open_endpoint
+from t1core.pools.llm.endpoint import Cost, EndpointSettings, open_endpoint
 from t1core.pools.synthesis.attempts import ATTEMPTS_NAME, attempt_tasks
 from t1core.pools.synthesis.candidate import Parent, read_files, size_of
 from t1core.pools.synthesis.composer import Bounds, Composer
 from t1core.pools.synthesis.rounds import Proposer, RoundPlan, head_of, synthesise
 from t1core.pools.synthesis.stand import open_stand
-from t1core.pools.synthesis.table import step_line, synthesis_lines, synthesis_table
+from t1core.pools.synthesis.table import (
+    Summary,
+    reject_reasons,
+    step_line,
+    summary_lines,
+    synthesis_table,
+)
 from t1core.pools.synthesis.variant import VariantWriter
 from t1core.tasks.order import spread
 from t1core.tasks.pool import Pool
 
-TABLE_NAME = "table.json"
+SUMMARY_NAME = "summary.json"
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,7 @@ async def run_synthesis(
     output: Path,
     say: Callable[[str], None],
 ) -> None:
-    """Synthesise from a split of the pool, with a model where an endpoint is given, and write the table beside it.
+    """Synthesise from a split of the pool, with a model where an endpoint is given, and write the summary beside it.
 
     Raises ValueError for settings and seeds that cannot be used.
     """
@@ -106,8 +112,15 @@ async def run_synthesis(
         attempts=attempts,
         error_rate=policy.error_rate,
     )
-    table.to_json(output / TABLE_NAME, orient="records", indent=1)
-    for line in synthesis_lines(table, steps):
+    summary = Summary(
+        settings={name: value for name, value in head.items() if name != "seeds"} | {"num_seeds": len(seeds)},
+        policy=asdict(policy),
+        table=table,
+        dropped=dict(reject_reasons(steps).most_common()),
+        cost=sum((step.cost for step in steps), Cost()),
+    )
+    (output / SUMMARY_NAME).write_text(summary.to_json())
+    for line in summary_lines(summary):
         say(line)
 
 

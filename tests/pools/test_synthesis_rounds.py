@@ -14,7 +14,7 @@ from t1core.pools.synthesis.composer import Bounds, Composer
 from t1core.pools.synthesis.lineage import Step, read_lineage
 from t1core.pools.synthesis.policy import Attempt, faulty_solution
 from t1core.pools.synthesis.rounds import RoundPlan, synthesise
-from t1core.pools.synthesis.table import reject_reasons, synthesis_lines, synthesis_table
+from t1core.pools.synthesis.table import Summary, reject_reasons, summary_lines, synthesis_table
 from t1core.pools.verdict import Check, Outcome, Verdict, standing_of
 from t1core.records import Grade, RewardSource
 from t1core.tasks.harbor import load_task
@@ -261,13 +261,19 @@ def test_the_table_is_worked_by_hand():
     assert first["computed"] == pytest.approx((0.9**10 + 0.9**20) / 2)
     assert math.isnan(table.iloc[2]["solution_lines"]) and math.isnan(table.iloc[2]["pass_at_1"])
     assert reject_reasons(steps) == {"mutants": 2, "twin": 1, "order": 1}
-    told = "\n".join(synthesis_lines(table, steps))
-    assert "2 mutants" in told and "cost" not in told
-    paid = [dataclasses.replace(steps[0], cost=Cost(3, 5, 7, 1.0, {"cut": 2})), *steps[1:]]
-    assert (
-        "3 calls, 5 prompt and 7 completion tokens, 1.0 s waited for answers; failures: 2 cut"
-        in "\n".join(synthesis_lines(table, paid))
-    )
+
+
+def test_a_summary_comes_back_and_tells_what_it_cost():
+    table = synthesis_table([step(1, 0, kept=False, reason="twin: x")], seeds={}, attempts=[], error_rate=0.1)
+    paid = Cost(3, 5, 7, 1.0, {"cut": 2})
+    summary = Summary({"seed": 0}, {"error_rate": 0.1}, table, {"twin": 1}, paid)
+    again = Summary.from_json(summary.to_json())
+    assert again.to_json() == summary.to_json() and again.cost == paid
+    assert math.isnan(again.table["solution_lines"].iloc[1])
+    told = "\n".join(summary_lines(summary))
+    assert "dropped    1 twin" in told
+    assert "3 calls, 5 prompt and 7 completion tokens, 1.0 s waited for answers; failures: 2 cut" in told
+    assert "cost" not in "\n".join(summary_lines(dataclasses.replace(summary, cost=Cost())))
 
 
 def test_a_lineage_of_another_kind_is_refused(tmp_path):

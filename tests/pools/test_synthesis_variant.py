@@ -11,6 +11,7 @@ from t1core.pools.llm.endpoint import open_endpoint
 from t1core.pools.synthesis.attempts import read_attempts
 from t1core.pools.synthesis.candidate import Parent
 from t1core.pools.synthesis.lineage import read_lineage
+from t1core.pools.synthesis.table import Summary
 from t1core.pools.synthesis.variant import VariantWriter
 from t1core.tasks.harbor import load_task
 from t1core.tasks.pool import Pool
@@ -133,9 +134,10 @@ def test_composed_tasks_are_gated_attempted_and_told_in_a_table(tmp_path):
     assert all(
         attempt.num_passed == 0 and attempt.num_left_out == attempt.num_commands for attempt in attempts
     )
-    rows = json.loads((output / "table.json").read_text())
-    assert [row["round"] for row in rows] == [0, 1] and rows[1]["pass_at_1"] == 0
-    assert rows[1]["solution_lines"] > rows[0]["solution_lines"]
+    summary = Summary.from_json((output / "summary.json").read_text())
+    assert summary.table["round"].tolist() == [0, 1] and summary.table["pass_at_1"].tolist() == [0, 0]
+    assert summary.policy["error_rate"] == 1 and summary.settings["per_round"] == 2
+    assert summary.settings["audit"]["num_mutants"] == 2
 
 
 def test_an_endpoint_without_a_model_is_refused(tmp_path):

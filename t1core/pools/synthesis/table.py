@@ -1,8 +1,11 @@
 """The table of a synthesis, a row a round, in the shape of RST's: yield, growth, and how a fixed policy fares."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from statistics import median
+from typing import Any, Self
 
 import pandas as pd
 
@@ -46,6 +49,39 @@ def synthesis_table(
     for row in rows:
         row |= _fared([one for one in attempts if one.round == row["round"]], error_rate=error_rate)
     return pd.DataFrame(rows)
+
+
+_COUNTS = ("round", "tried", "kept", "num_tasks", "attempts")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A whole synthesis as kept: the settings that its lineage began with, the policy's, the table, how often each
+    reason dropped a candidate, and what the endpoint cost."""
+
+    settings: Mapping[str, Any]
+    policy: Mapping[str, Any]
+    table: pd.DataFrame
+    dropped: Mapping[str, int]
+    cost: Cost
+
+    def to_json(self) -> str:
+        # Numbers that JSON lacks are null, and come back as NaN.
+        rows = json.loads(self.table.to_json(orient="records", double_precision=6))
+        whole = {
+            "settings": dict(self.settings),
+            "policy": dict(self.policy),
+            "table": rows,
+            "dropped": dict(self.dropped),
+            "cost": asdict(self.cost),
+        }
+        return json.dumps(whole, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        stored = json.loads(text)
+        table = pd.DataFrame(stored["table"]).astype(float).astype(dict.fromkeys(_COUNTS, int))
+        return cls(**stored | {"table": table, "cost": Cost(**stored["cost"])})
 
 
 def _row(number: int, *, tried: int, sizes: Sequence[Size], num_seeds: Sequence[int]) -> dict[str, float]:
@@ -100,14 +136,15 @@ def step_line(step: Step) -> str:
     return f"{'kept' if step.is_kept else 'dropped':<8} {step.task_id:<22} {size}{why}"
 
 
-def synthesis_lines(table: pd.DataFrame, steps: Sequence[Step]) -> Iterator[str]:
+def summary_lines(summary: Summary) -> Iterator[str]:
     """The table and what was dropped, as text."""
+    table = summary.table
     yield from table.to_string(
         index=False, float_format=lambda value: f"{value:.2f}", na_rep="-"
     ).splitlines()
-    reasons = ", ".join(f"{number} {reason}" for reason, number in reject_reasons(steps).most_common())
+    reasons = ", ".join(f"{number} {reason}" for reason, number in summary.dropped.items())
     yield f"dropped    {reasons or 'none'}"
-    cost = sum((step.cost for step in steps), Cost())
+    cost = summary.cost
     if cost.num_calls:
         failures = ", ".join(f"{number} {kind}" for kind, number in cost.failures.items()) or "none"
         yield (
