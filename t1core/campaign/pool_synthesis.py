@@ -112,6 +112,8 @@ async def run_synthesis(
         attempts=attempts,
         error_rate=policy.error_rate,
     )
+    if ungraded := len(tasks) * policy.num_attempts - len(attempts):
+        say(f"ungraded {ungraded} attempts: the same command makes them again")
     summary = Summary(
         settings={name: value for name, value in head.items() if name != "seeds"} | {"num_seeds": len(seeds)},
         policy=asdict(policy),

@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -157,6 +157,6 @@ def _files_of(directory: Path) -> dict[str, str]:
 def head_of(**settings: Any) -> dict[str, Any]:
     """Settings as the first line of the lineage holds them: dataclasses as their fields."""
     return {
-        name: asdict(value) if hasattr(value, "__dataclass_fields__") else value
+        name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
         for name, value in settings.items()
     }

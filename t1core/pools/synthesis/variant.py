@@ -1,6 +1,7 @@
 """The proposer with a model: it is shown one parent and asked for a harder variant, longer and with more asserts."""
 
 import ast
+import sys
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Annotated
@@ -17,8 +18,8 @@ from t1core.tasks.practice.draw import Draw
 
 OPERATOR = "variant"
 _AGENT_TIMEOUT_S = 900.0
-_RULES = """You write tasks that an agent is trained on. The agent sees the instruction and works in a terminal, in /app, without
-a network. It sees neither tests nor solution. Its reward is the number of tests that pass afterwards.
+_RULES = """You write tasks that an agent is trained on. The agent sees the instruction and works in a terminal, in
+/app, without a network. It sees neither tests nor solution. Its reward is the number of tests that pass afterwards.
 
 Below is a task. Write a harder variant of it: a longer job that needs the skills of this one and more, with the parts
 depending on each other. Rules:
@@ -30,8 +31,9 @@ depending on each other. Rules:
 - `files` are the workspace's files at the start, relative to /app.
 
 Answer with one JSON object and nothing else:
-{{"instruction": "...", "files": [{{"path": "a/b.txt", "text": "..."}}], "solution": "...", "tests": "...", "harder": "why it is harder"}}
-"""  # noqa: E501
+{{"instruction": "...", "files": [{{"path": "a/b.txt", "text": "..."}}], "solution": "...", "tests": "...",
+ "harder": "why it is harder"}}
+"""
 
 
 class _File(BaseModel):
@@ -124,15 +126,13 @@ def _complaint(variant: _Variant, parent: Size) -> str | None:
 
 def _imports(tests: str) -> list[str]:
     """Modules that a grade does not have."""
-    from sys import stdlib_module_names
-
     names: list[str] = []
     for node in ast.walk(ast.parse(tests)):
         if isinstance(node, ast.Import):
             names += [alias.name.split(".")[0] for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names.append((node.module or "").split(".")[0])
-    return [name for name in names if name not in stdlib_module_names and name != "pytest"]
+    return [name for name in names if name not in sys.stdlib_module_names and name != "pytest"]
 
 
 def _script(solution: str) -> str:
