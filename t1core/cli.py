@@ -122,7 +122,9 @@ def claim(
     arm: Annotated[list[str] | None, typer.Option(help="only these arms, and what they start from")] = None,
     seed: Annotated[list[int] | None, typer.Option(help="these seeds in place of the claims' own")] = None,
     until: Annotated[float, typer.Option(min=0, help="seconds after which all is ended; 0: none")] = 0.0,
-    keep: Annotated[Path | None, typer.Option(help="folder for results, a file a claim")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="folder for results, a file a claim; else beside the runs")
+    ] = None,
 ) -> None:
     """Run claims as experiments: arms and seeds of each, what has finished not again; 1 where some did not finish."""
     if form not in ("full", "short"):

@@ -3,7 +3,19 @@ ray.
 """
 
 from t1core.analysis.behaviour import family_table, stop_reasons, turns_by_step
-from t1core.analysis.checks import Check, assert_holds, check_learning, check_run, say
+from t1core.analysis.checks import Check, assert_holds, check_learning, check_run, check_settings, say
+from t1core.analysis.claims import (
+    MEASURES,
+    Contrast,
+    Judged,
+    Verdict,
+    judge,
+    measured,
+    metric_curve,
+    over_seeds,
+    overall,
+    tests_curve,
+)
 from t1core.analysis.compare import Difference, RunFrames, compare_runs, differences, over_runs, reward_curves
 from t1core.analysis.cost import cpu_budget, time_split
 from t1core.analysis.critic import explained_variance
@@ -17,15 +29,20 @@ from t1core.analysis.scores import score_table
 from t1core.analysis.selection import selection_table
 
 __all__ = [
+    "MEASURES",
     "Check",
+    "Contrast",
     "Difference",
     "Interval",
+    "Judged",
     "QuarterGain",
     "RunFrames",
+    "Verdict",
     "assert_holds",
     "check_learning",
     "check_routing_gap",
     "check_run",
+    "check_settings",
     "compare_runs",
     "cpu_budget",
     "differences",
@@ -33,9 +50,14 @@ __all__ = [
     "family_table",
     "flips_by_layer",
     "heldout_gain",
+    "judge",
     "logprob_gap",
     "mean_interval",
+    "measured",
+    "metric_curve",
     "over_runs",
+    "over_seeds",
+    "overall",
     "pick_trials",
     "quarter_gain",
     "replay_effect",
@@ -46,6 +68,7 @@ __all__ = [
     "selection_table",
     "stop_reasons",
     "tails",
+    "tests_curve",
     "time_split",
     "turns_by_step",
     "welch_interval",

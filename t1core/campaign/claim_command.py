@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from t1core.analysis.claims import judge, measured, overall
+from t1core.analysis.claims import Judged, judge, measured, overall
 from t1core.campaign.claim import Claim, Form, read_claims
 from t1core.campaign.claim_results import ClaimResults, keep_results, results_of
-from t1core.campaign.claim_runs import ArmRun, plan_runs, run_all
+from t1core.campaign.claim_runs import FOLDER, ArmRun, plan_runs, run_all
 from t1core.config import CampaignConfig
 
 Say = Callable[[str], None]
@@ -28,7 +28,8 @@ def run_claims(
     """Run what has not finished of the claims in `paths`; whether all has. ValueError before anything starts for a
     wrong claim, arm or setting.
 
-    With `keep`, the results of each claim so far lie in `<keep>/<claim>.zip` from the first finished run on.
+    The results of each claim so far lie in `<keep>/<claim>.zip` from the first finished run on; without `keep` beside
+    the runs.
     """
     from t1core.campaign.assets import prepare
     from t1core.campaign.preflight import check_machine
@@ -42,10 +43,11 @@ def run_claims(
     runs = plan_runs(claims, form=form, root=root, assets=assets, changes=changes, arms=arms, seeds=seeds)
     say(f"{len(runs)} runs of {len(claims)} claims, {num_jobs} at once, in {root.resolve()}")
 
+    folder = root / FOLDER if keep is None else keep
+
     def kept(done: Sequence[Claim]) -> None:
-        if keep is not None:
-            for claim in done:
-                keep_results(claim, results_of(claim, runs, form=form), keep / f"{claim.name}.zip")
+        for claim in done:
+            keep_results(claim, results_of(claim, runs, form=form), folder / f"{claim.name}.zip")
 
     def finished(run: ArmRun) -> None:
         names = {name for name, _ in run.claims}
@@ -56,14 +58,20 @@ def run_claims(
     for claim in claims:
         for line in verdict_lines(claim, results_of(claim, runs, form=form)):
             say(line)
+    say(f"results: {folder}/<claim>.zip; t1 notebook papermill/claims.yaml --set name=<claim> shows one")
     return not left
+
+
+def judged_contrasts(claim: Claim, results: ClaimResults) -> list[Judged]:
+    """Each contrast of a claim beside its data."""
+    measures = tuple(dict.fromkeys([claim.measure, *(one.measure for one in claim.contrasts if one.measure)]))
+    values = measured(results.frames, measures=measures)
+    return [judge(one, values, measure=one.measure or claim.measure) for one in claim.contrasts]
 
 
 def verdict_lines(claim: Claim, results: ClaimResults) -> Iterator[str]:
     """How a claim stands: its verdict and the contrasts that it rests on."""
-    measures = tuple(dict.fromkeys([claim.measure, *(one.measure for one in claim.contrasts if one.measure)]))
-    values = measured(results.frames, measures=measures)
-    judged = [judge(one, values, measure=one.measure or claim.measure) for one in claim.contrasts]
+    judged = judged_contrasts(claim, results)
     yield f"{claim.name}: {claim.says}"
     yield from (f"  {one}" for one in judged)
     verdict = f"  verdict: {overall(judged)}"
