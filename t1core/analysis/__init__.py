@@ -14,7 +14,7 @@ from t1core.analysis.claims import (
     metric_curve,
     over_seeds,
     overall,
-    tests_curve,
+    passed_curve,
 )
 from t1core.analysis.compare import Difference, RunFrames, compare_runs, differences, over_runs, reward_curves
 from t1core.analysis.cost import cpu_budget, time_split
@@ -58,6 +58,7 @@ __all__ = [
     "over_runs",
     "over_seeds",
     "overall",
+    "passed_curve",
     "pick_trials",
     "quarter_gain",
     "replay_effect",
@@ -68,7 +69,6 @@ __all__ = [
     "selection_table",
     "stop_reasons",
     "tails",
-    "tests_curve",
     "time_split",
     "turns_by_step",
     "welch_interval",

@@ -126,7 +126,7 @@ def over_seeds(values: pd.DataFrame, *, measures: Sequence[str]) -> pd.DataFrame
     return pd.DataFrame(rows)
 
 
-def tests_curve(runs: Mapping[tuple[str, int], RunFrames]) -> pd.DataFrame:
+def passed_curve(runs: Mapping[tuple[str, int], RunFrames]) -> pd.DataFrame:
     """Long form: arm, seed, step, and the mean tests passed of the trials trained on, over S: arms that are rewarded
     otherwise are comparable in it."""
     parts = []

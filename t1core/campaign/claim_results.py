@@ -146,7 +146,7 @@ def _told_config(run: Run) -> dict[str, Any]:
     config["tasks"]["pool"] = Path(config["tasks"]["pool"]).name
     for role in ("actor", "critic"):
         given = plan[role]
-        config["model"][f"{role}_path"] = f"weights {weights_key(Path(given))[:12]}" if given else "cold"
+        config["model"][f"{role}_path"] = f"weights {weights_key(Path(given))[:12]}" if given else ""
     return config
 
 
