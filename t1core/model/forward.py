@@ -68,11 +68,15 @@ def token_values(
 
 
 def score(
-    vocab_logits: torch.Tensor, targets: torch.Tensor, *, temperature: float = 1.0
+    vocab_logits: torch.Tensor, targets: torch.Tensor, *, temperature: float = 1.0, fused: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(log-probability of each target, entropy) in fp32 [T] from this rank's logits [T, vocab / tp] and
-    targets [T].
+    targets [T]. `fused`: in one kernel, where no vocabulary is split over ranks.
     """
+    if fused and parallel_state.get_tensor_model_parallel_world_size() == 1:
+        from t1core.model import triton_kernels
+
+        return triton_kernels.score(vocab_logits, targets, temperature=temperature)
     scaled = vocab_logits.float()
     if temperature != 1.0:
         scaled = scaled / temperature
