@@ -56,6 +56,8 @@ class Judged:
 
     def __str__(self) -> str:
         one = self.contrast
+        if self.verdict is Verdict.NOT_RUN:
+            return f"{one.arm} - {one.against}, {self.measure}: {self.verdict}"
         seeds = ", ".join(f"{value:+.4f}" for value in self.differences.values())
         told = f"{self.interval.estimate:+.4f} [{self.interval.low:+.4f}, {self.interval.high:+.4f}]"
         margin = f" by {one.margin:g}" if one.margin and one.expect != "same" else ""

@@ -83,7 +83,8 @@ def keep_results(claim: Claim, results: ClaimResults, path: Path) -> None:
         ],
     }
     metrics = [
-        frames.metrics.rename_axis("step")
+        frames.metrics.copy()  # in one piece: the wide frame is made column by column
+        .rename_axis("step")
         .reset_index()
         .melt("step", var_name="name", value_name="value")
         .dropna()
