@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 
 import psutil
@@ -96,10 +97,12 @@ def check_load(checkpoint: Path) -> None:
 
 
 def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None] = print) -> None:
-    """Raise ValueError when the pool cannot carry the campaign. A held-out split that it lacks is said: it is not
-    evaluated.
+    """Raise ValueError when the pool cannot carry the campaign. What has no effect is said: the critic's settings in a
+    campaign without one, and a held-out split that the pool lacks, which is not evaluated.
     """
     check_capacity(config)
+    if config.train.advantage == "grpo" and (unread := _settings_of_the_critic(config)):
+        say(f"train.advantage=grpo builds no critic, so these have no effect: {', '.join(unread)}")
     train = pool.split("train")
     if config.reward.kind == "dense" and all(
         entry.num_tests < 2 and entry.test_names != (SCRIPT_TEST,) for entry in train
@@ -119,6 +122,18 @@ def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None]
     for split in SPLITS:
         if split not in pool.splits:
             say(f"pool {pool.directory} has no split {split!r}: it is not evaluated")
+
+
+def _settings_of_the_critic(config: CampaignConfig) -> list[str]:
+    """Those that presets hold for PPO, where they are not at their defaults, as `key=value`."""
+    rates, start = type(config.train.critic).model_fields, type(config.warm_start).model_fields
+    keys = [f"train.critic.{name}" for name in rates]
+    keys += [f"warm_start.{name}" for name in start if name.startswith("critic_")]
+    keys.append("model.critic_path")
+    default = CampaignConfig()
+    return [
+        f"{key}={value}" for key in keys if (value := attrgetter(key)(config)) != attrgetter(key)(default)
+    ]
 
 
 def check_budgets(

@@ -31,7 +31,7 @@ def measure_peak(shape: ModelShape, *, role: Role, tokens: int, dtype: torch.dty
     """
     on_gpu = torch.cuda.is_available()
     gc.collect()
-    with _counted(on_gpu) as peak_since:
+    with counted(on_gpu) as peak_since:
         learner = Learner(build_model(shape, role=role, dtype=dtype, recompute=True), adam=Adam())
         device = torch.device("cuda" if on_gpu else "cpu")
         streams = put_batch(
@@ -84,7 +84,7 @@ def _one_row(shape: ModelShape, tokens: int) -> Batch:
 
 
 @contextmanager
-def _counted(on_gpu: bool) -> Iterator[tuple[Callable[[], None], Callable[[], int]]]:
+def counted(on_gpu: bool) -> Iterator[tuple[Callable[[], None], Callable[[], int]]]:
     """(forget the peak so far, the peak since) of tensors made within the block."""
     if on_gpu:
         torch.cuda.synchronize()
