@@ -36,6 +36,7 @@ CAMPAIGN = (
     "**/*.py",
     "!analysis/**/*.py",
     "!view/**/*.py",
+    "!failures/**/*.py",
     "!cli.py",
     "!campaign/notebook*.py",
     "!campaign/execute.py",

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from t1core.agent.choose import wording_of
+from t1core.agent.context import capped_line
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.planning import check_capacity
 from t1core.campaign.sinks import missing_packages
@@ -177,12 +178,8 @@ def check_budgets(
             [task.verifier_timeout_s for task in tasks],
         ),
     ):
-        capped = [seconds for seconds in asked if seconds is not None and seconds > cap_s]
-        if capped:
-            say(
-                f"{len(capped)} of {len(tasks)} tasks ask for more {what} time ({min(capped):g} to {max(capped):g} s) "
-                f"than {setting}={cap_s:g} allows: they get {cap_s:g} s"
-            )
+        if line := capped_line(what, asked_s=asked, cap_s=cap_s, setting=setting):
+            say(line)
 
 
 def _some(names: list[str]) -> str:
