@@ -9,7 +9,10 @@ from t1core.campaign.notebook import CellFailed, run_notebook
 ROOT = Path(__file__).parents[2]
 CASES = {path.stem: path for path in sorted((ROOT / "notebooks" / "failures").glob("*.ipynb"))}
 # Those that import torch or Megatron in a kernel of their own; what they call is tested beside this file.
-HEAVY = {"metric_reducer"}
+HEAVY = {
+    *("metric_reducer", "token_cap", "critic_over_actor", "gloo_timeout", "compiling"),
+    "calibrated_critic",
+}
 
 
 @pytest.mark.parametrize(
