@@ -12,18 +12,28 @@ from t1core.analysis.heldout import heldout_gain
 from t1core.analysis.interval import Interval, mean_interval, welch_interval
 from t1core.analysis.learning import QuarterGain, quarter_gain, reward_curve
 from t1core.analysis.pick import pick_trials
+from t1core.analysis.reward_density import (
+    CountedTrials,
+    RewardDensity,
+    check_reward_density,
+    measure_reward_density,
+    read_counted_trials,
+)
 from t1core.analysis.routing_gap import check_routing_gap, flips_by_layer, replay_effect, tails
 from t1core.analysis.scores import score_table
 from t1core.analysis.selection import selection_table
 
 __all__ = [
     "Check",
+    "CountedTrials",
     "Difference",
     "Interval",
     "QuarterGain",
+    "RewardDensity",
     "RunFrames",
     "assert_holds",
     "check_learning",
+    "check_reward_density",
     "check_routing_gap",
     "check_run",
     "compare_runs",
@@ -35,9 +45,11 @@ __all__ = [
     "heldout_gain",
     "logprob_gap",
     "mean_interval",
+    "measure_reward_density",
     "over_runs",
     "pick_trials",
     "quarter_gain",
+    "read_counted_trials",
     "replay_effect",
     "reward_curve",
     "reward_curves",

@@ -30,6 +30,7 @@ POLICY = (
     "campaign/asset.py",
     "campaign/assets.py",
     "campaign/demonstrations.py",
+    "campaign/nano.py",
     "campaign/warm_start.py",
 )
 CAMPAIGN = (
@@ -44,6 +45,8 @@ CAMPAIGN = (
     "!campaign/report.py",
     "!campaign/sinks.py",
     "!campaign/commands.py",
+    "!campaign/pool_*.py",
+    "!pools/**/*.py",
     "!campaign/comparison.py",
     "!campaign/rehearsal.py",
     "!campaign/project.py",

@@ -123,10 +123,16 @@ async def _run(
     log("starting trainer, engine and trial host")
     async with start_crew(config, actor_path=assets.actor, critic_path=assets.critic, logs=run.logs) as crew:
         run.update_status(state=RunState.RUNNING, phase="started")
-        for trainer, seconds in zip(crew.trainers, crew.warm_up_s, strict=True):
-            if seconds:
-                told = ", ".join(f"{role} {taken:.1f} s" for role, taken in seconds.items())
-                log(f"{trainer.name}: kernels compiled and warm ({told})")
+        for trainer, found in zip(crew.trainers, crew.trainer_health, strict=True):
+            told = ", ".join(f"{role} {taken:.1f} s" for role, taken in found["warm_up_s"].items())
+            log(
+                f"{trainer.name}: kernels {found['kernels']}"
+                + (f"; compiled and warm: {told}" if told else "")
+            )
+        run.record_parts(
+            {part.name: found for part, found in zip(crew.trainers, crew.trainer_health, strict=True)}
+            | {crew.engine.name: crew.engine_health}
+        )
         if config.rollout.engine == "sglang":
             health = crew.engine_health
             log(

@@ -23,7 +23,16 @@ from t1core.model.scoring_block import tokens_at_once
 
 
 class Unprojected(ColumnParallelLinear):
-    """The vocabulary's weights, under Megatron's names, and a forward pass that leaves multiplying to `score`."""
+    """The vocabulary's weights, under Megatron's names, and a forward pass that leaves multiplying to `score`.
+
+    `is_fused`: logits are scored in one kernel, where no vocabulary is split over ranks.
+    """
+
+    def __init__(self, config: Any, *, vocab_size: int, is_fused: bool) -> None:
+        super().__init__(
+            config.hidden_size, vocab_size, config=config, init_method=config.init_method, bias=False
+        )
+        self.is_fused = is_fused
 
     def forward(
         self, x: torch.Tensor, weight: Any = None, runtime_gather_output: Any = None
@@ -94,10 +103,16 @@ class _ScoreByBlock(torch.autograd.Function):
 def _score_block(
     layer: Unprojected, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    scaled = layer.project(hidden).float()
+    logits = layer.project(hidden)
+    across_ranks = parallel_state.get_tensor_model_parallel_world_size() > 1
+    if layer.is_fused and not across_ranks:
+        from t1core.model import triton_kernels
+
+        return triton_kernels.score(logits, targets, temperature=temperature)
+    scaled = logits.float()
     if temperature != 1.0:
         scaled = scaled / temperature
-    if parallel_state.get_tensor_model_parallel_world_size() > 1:
+    if across_ranks:
         return _score_across_ranks(scaled, targets)
     logprobs = torch.log_softmax(scaled, dim=-1)
     with torch.no_grad():

@@ -10,6 +10,7 @@ from t1core.view.gap import figure_logprob_gap
 from t1core.view.heldout import figure_heldout
 from t1core.view.keep import keep_figure, save_figure
 from t1core.view.reward import figure_reward
+from t1core.view.reward_density import figure_reward_density
 from t1core.view.routing_gap import figure_routing_gap
 from t1core.view.style import Picture
 from t1core.view.trajectory import TrialPage, trial_page
@@ -23,6 +24,7 @@ __all__ = [
     "figure_heldout",
     "figure_logprob_gap",
     "figure_reward",
+    "figure_reward_density",
     "figure_routing_gap",
     "figure_stop_reasons",
     "figure_time_split",

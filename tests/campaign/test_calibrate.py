@@ -35,6 +35,7 @@ def test_peaks_that_were_not_fitted_are_predicted(tmp_path: Path) -> None:
     assert kept.phases == "apart" and kept.alpha_bytes > 0 and 8 < kept.logit_bytes < 24
 
 
+@pytest.mark.slow
 def test_peaks_of_rows_longer_than_a_block_are_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 320 tokens: the logits' term no longer grows, and the gradient's sum of the vocabulary joins it."""
     vocab = 4096

@@ -14,7 +14,8 @@ from t1core.campaign.assets import prepare
 from t1core.campaign.campaign import run_campaign
 from t1core.campaign.preflight import check_machine, check_plan
 from t1core.config import load_config
-from t1core.tasks.pool import Pool, write_index
+from t1core.tasks.index import write_index
+from t1core.tasks.pool import Pool
 
 
 def t1(*arguments, cwd, **environment):
