@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from t1core.campaign import commands
+from t1core.campaign import commands, pool_model_commands
 from t1core.campaign.commands import Overrides, Preset, RunPath
 from t1core.campaign.commands import interruptible as _interruptible
 from t1core.campaign.commands import say as _say
@@ -484,6 +484,7 @@ def doctor() -> None:
 
 
 commands.register(app)
+pool_model_commands.register(pool_app)
 app.add_typer(pool_app, name="pool")
 
 

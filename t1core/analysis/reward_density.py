@@ -14,7 +14,7 @@ strictly rising function of P say what P says.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -275,6 +275,15 @@ def flat_by_group_size(frame: pd.DataFrame, *, sizes: Sequence[int] = GROUP_SIZE
 def _flat_chance(values: pd.Series, size: int) -> float:
     counts = np.unique(values, return_counts=True)[1].tolist()
     return sum(math.comb(count, size) for count in counts) / math.comb(len(values), size)
+
+
+def density_lines(density: RewardDensity) -> Iterator[str]:
+    """The aggregates as text."""
+    yield f"source     {density.source}"
+    yield "counts     " + ", ".join(f"{number} {name}" for name, number in density.counts.items())
+    for frame in (density.policies, density.information, density.flat):
+        yield ""
+        yield from frame.to_string(index=False, float_format=lambda value: f"{value:.3f}").splitlines()
 
 
 def check_reward_density(density: RewardDensity) -> list[Check]:

@@ -44,7 +44,7 @@ CAMPAIGN = (
     "!campaign/report.py",
     "!campaign/sinks.py",
     "!campaign/commands.py",
-    "!campaign/pool_commands.py",
+    "!campaign/pool_*.py",
     "!pools/**/*.py",
     "!campaign/comparison.py",
     "!campaign/rehearsal.py",

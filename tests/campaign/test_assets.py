@@ -90,6 +90,7 @@ def test_the_critics_sources_are_all_but_what_only_reads_and_shows():
         "execute",
         "launch",
         "pool_commands",
+        "pool_model_commands",
         "project",
         "rehearsal",
         "replay",
