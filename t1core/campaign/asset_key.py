@@ -37,6 +37,7 @@ CAMPAIGN = (
     "**/*.py",
     "!analysis/**/*.py",
     "!view/**/*.py",
+    "!failures/**/*.py",
     "!cli.py",
     "!campaign/notebook*.py",
     "!campaign/strict_yaml.py",

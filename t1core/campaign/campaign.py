@@ -15,6 +15,7 @@ from pathlib import Path
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.asset import Assets
 from t1core.campaign.live import telling
+from t1core.campaign.pool_check import check_verifiers
 from t1core.campaign.preflight import check_budgets, check_machine, check_plan
 from t1core.campaign.run_name import new_run_name
 from t1core.campaign.sinks import feeding
@@ -49,6 +50,7 @@ def run_campaign(
     pool = Pool.open(assets.pool)
     check_plan(config, pool, say=say)
     check_budgets(config, pool, actor=assets.actor, say=say)
+    verifiers = check_verifiers(config, pool, say=say)
     run = Run.create(
         config.run_root,
         campaign=config.name,
@@ -63,6 +65,7 @@ def run_campaign(
             "actor": str(assets.actor),
             "critic": str(assets.critic) if assets.critic else None,
             "is_evaluated": is_evaluated,
+            "verifiers_asked": verifiers,
         }
     )
     return carry_out(config, assets, pool=pool, run=run, say=say, is_evaluated=is_evaluated)

@@ -23,6 +23,9 @@ class TaskSettings(Settings):
     order: Literal["disk", "most_tests_first", "fewest_tests_first", "easiest_first"] = "disk"
     """Order of the training tasks where they are not shuffled. disk: the pool's own. Otherwise by the number of tests,
     the one mark of a verifier's quality that every pool has, or by level; equals stay as on disk."""
+    startup_sample: int = Field(60, ge=0)
+    """Training tasks of a `pool` of your own whose tests are run on the untouched workspace before anything starts, to
+    see that they answer. Practice tasks are tried when they are generated. 0: none."""
 
     @model_validator(mode="after")
     def check(self) -> Self:
