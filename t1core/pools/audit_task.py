@@ -21,7 +21,7 @@ from t1core.pools.layer_files import layer_files, written_files
 from t1core.pools.literals import find_leakage
 from t1core.pools.mutants import Mutant, mutants_of
 from t1core.pools.reversal import reversed_task
-from t1core.pools.verdict import Check, Outcome, Verdict, standing_of
+from t1core.pools.verdict import Check, Outcome, Verdict, one_line, standing_of
 from t1core.records import Grade, Task, TestStatus
 from t1core.sandbox.request import DEFAULT_WORKDIR
 from t1core.sandbox.sandbox import BoxBroken, BoxDied, BoxTimeout, Sandbox
@@ -80,7 +80,7 @@ async def audit_task(
         async for check in _checks(task, bench, settings, found):
             checks.append(check)
     except (ValueError, BoxDied, BoxBroken, BoxTimeout) as error:
-        checks.append(Check("opens", Outcome.FAILED, _one_line(f"{type(error).__name__}: {error}")))
+        checks.append(Check("opens", Outcome.FAILED, one_line(f"{type(error).__name__}: {error}")))
     found.numbers["audit_s"] = round(time.monotonic() - started, 2)
     return Verdict(
         task_id=directory.name,
@@ -110,7 +110,7 @@ async def _checks(task: Task, bench: Bench, settings: AuditSettings, found: _Fou
         before = layer_files(played.layer)
         untouched = await bench.graded(played.layer)
     if untouched.reward is None:
-        yield Check("opens", Outcome.FAILED, _one_line(f"no grade: {', '.join(untouched.flags)}"))
+        yield Check("opens", Outcome.FAILED, one_line(f"no grade: {', '.join(untouched.flags)}"))
         return
     yield Check("opens", Outcome.PASSED)
     found.nop_passed = _passed(untouched)
@@ -247,16 +247,16 @@ def _solution(task: Task) -> Path | None:
 
 def _solution_check(grade: Grade) -> Check:
     if grade.reward is None:
-        return Check("solution", Outcome.FAILED, _one_line(f"no grade: {', '.join(grade.flags)}"))
+        return Check("solution", Outcome.FAILED, one_line(f"no grade: {', '.join(grade.flags)}"))
     told = f"{grade.passed} of {grade.total}"
     if not grade.solved:
         failing = [test for test in grade.tests if test.status is not TestStatus.PASSED]
-        told += "".join(f"; {_short(test.name)}: {_one_line(test.message, 100)}" for test in failing[:4])
-        told += f"; {_one_line(grade.stdout_tail, 200)}" if not failing else ""
+        told += "".join(f"; {_short(test.name)}: {one_line(test.message, 100)}" for test in failing[:4])
+        told += f"; {one_line(grade.stdout_tail, 200)}" if not failing else ""
         return Check("solution", Outcome.FAILED, told)
     if grade.quarantined:
         return Check(
-            "solution", Outcome.FAILED, f"{told}, and quarantined: {_one_line(', '.join(grade.flags))}"
+            "solution", Outcome.FAILED, f"{told}, and quarantined: {one_line(', '.join(grade.flags))}"
         )
     return Check("solution", Outcome.PASSED, told)
 
@@ -343,7 +343,3 @@ def _passed(grade: Grade) -> tuple[str, ...]:
 
 def _short(name: str) -> str:
     return name.rpartition("::")[2]
-
-
-def _one_line(text: str, most: int = 300) -> str:
-    return " ".join(text.split())[:most]

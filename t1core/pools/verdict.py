@@ -101,6 +101,11 @@ def standing_of(checks: Sequence[Check]) -> Standing:
     return Standing.BORDERLINE if failed or is_unproven else Standing.ACCEPT
 
 
+def one_line(text: str, most: int = 300) -> str:
+    """Evidence on a line of at most `most` letters."""
+    return " ".join(text.split())[:most]
+
+
 def read_verdicts(path: Path) -> Iterator[Verdict]:
     """The verdicts of a file, in its order. ValueError naming the line of what is none."""
     for number, line in enumerate(path.read_text().splitlines(), start=1):

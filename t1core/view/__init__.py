@@ -3,6 +3,7 @@ nor ray.
 """
 
 from t1core.view.behaviour import figure_stop_reasons
+from t1core.view.claims import figure_arms, figure_contrasts
 from t1core.view.compare import figure_compared_rewards
 from t1core.view.cost import figure_cpu_budget, figure_time_split
 from t1core.view.critic import figure_explained_variance
@@ -19,7 +20,9 @@ from t1core.view.trajectory import TrialPage, trial_page
 __all__ = [
     "Picture",
     "TrialPage",
+    "figure_arms",
     "figure_compared_rewards",
+    "figure_contrasts",
     "figure_cpu_budget",
     "figure_explained_variance",
     "figure_heldout",

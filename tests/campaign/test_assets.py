@@ -85,6 +85,10 @@ def test_the_critics_sources_are_all_but_what_only_reads_and_shows():
         name for name in out if not name.startswith(("analysis/", "view/", "pools/", "campaign/notebook"))
     }
     commands = (
+        "claim",
+        "claim_command",
+        "claim_results",
+        "claim_runs",
         "commands",
         "comparison",
         "execute",
@@ -97,6 +101,7 @@ def test_the_critics_sources_are_all_but_what_only_reads_and_shows():
         "replay",
         "report",
         "sinks",
+        "strict_yaml",
         "tail",
     )
     assert rest == {

@@ -7,7 +7,7 @@ each attack, in a box of its own, graded as a trial is         -> refused, or th
 import contextlib
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,8 +55,11 @@ class Played:
 class Bench:
     """Plays scripts in boxes of a task and grades what they left."""
 
-    def __init__(self, task: Task, *, sandbox: Sandbox, grader: Grader) -> None:
-        self._task, self._sandbox, self._grader = task, sandbox, grader
+    def __init__(
+        self, task: Task, *, sandbox: Sandbox, grader: Grader, limits: Mapping[str, int] = LIMITS
+    ) -> None:
+        """`limits` are those of `box_spec`."""
+        self._task, self._sandbox, self._grader, self._limits = task, sandbox, grader, limits
 
     @contextlib.asynccontextmanager
     async def played(
@@ -65,7 +68,7 @@ class Bench:
         """Run `script` in a fresh box, with the directory `files` at /solution when given."""
         environment = self._task.path / "environment"
         box = await self._sandbox.open(
-            box_spec(self._task.environment, box_id="attack", environment_dir=environment, **LIMITS)
+            box_spec(self._task.environment, box_id="attack", environment_dir=environment, **self._limits)
         )
         try:
             for file in sorted(files.rglob("*")) if files is not None else ():
