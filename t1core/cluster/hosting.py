@@ -130,6 +130,7 @@ async def make_runner(
         num_experts=settings["num_experts"],
         engine_name=settings["engine_name"],
         vocab_size=settings["vocab_size"],
+        is_reencoded=config.rollout.token_fidelity == "reencoded",
         deadline_s=deadlines.trial_s,
         control_deadline_s=deadlines.control_s,
     )

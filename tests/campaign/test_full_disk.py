@@ -57,8 +57,8 @@ def test_a_campaign_on_a_full_disk_ends_as_failed_and_its_records_stay_readable(
     disk.mkdir()
     kept.mkdir()
     settings = [
-        f"model.actor_path={actor}", f"tasks.pool={pool}", f"run_root={disk}", "cluster.min_free_memory_mb=0",
-        "cluster.min_free_disk_mb=0",
+        f"model.actor_path={actor}", f"tasks.pool={pool}", "tasks.startup_sample=0",
+        f"run_root={disk}", "cluster.min_free_memory_mb=0", "cluster.min_free_disk_mb=0",
     ]  # fmt: skip
     words = " ".join(f"--set '{setting}'" for setting in settings)
     # The checks need boxes, which an inner user namespace may not give; the disk is what is under test.
@@ -95,6 +95,7 @@ ARTEFACTS = {
     "reserve": (Case(r"/\.\.reserve"), ".reserve"),
     "first_status": (Case(r"/\.status\.json"), "status.json"),
     "vocabulary": (Case(r"/\.vocabulary\.json"), "vocabulary.json"),
+    "parts": (Case(r"/\.parts\.json"), "parts.json"),
     "log": (Case(r"/driver\.log"), "vocabulary.json"),  # a line is no reason to end; what comes after it is
     "live": (Case(r"/\.live\.json"), "status.json"),  # nor is what is told of trials in flight
     "evaluated": (Case(r"/\.eval_0000\.parquet"), "eval_0000.parquet"),
