@@ -1,4 +1,4 @@
-"""Each failure case: its notebook runs, its last cell can fail, its symptom leads there from the troubleshooting page."""
+"""Each failure case: its notebook runs, its last cell can fail, its symptom leads there from the page of symptoms."""
 
 from pathlib import Path
 
