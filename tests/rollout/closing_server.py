@@ -1,5 +1,5 @@
-"""An HTTP server on 127.0.0.1 that keeps connections open in word and closes each when its second request is on the way,
-as a server does that takes a connection for idle just then.
+"""An HTTP server on 127.0.0.1 that keeps connections open in word and closes each when its second request is on the
+way, as a server does that takes a connection for idle just then.
 """
 
 import asyncio
