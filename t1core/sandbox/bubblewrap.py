@@ -18,7 +18,8 @@ from t1core.sandbox import furnish, seccomp
 from t1core.sandbox.bubblewrap_box import BubblewrapBox
 from t1core.sandbox.dockerfile import Copy, Recipe, read_recipe
 from t1core.sandbox.etc import write_etc
-from t1core.sandbox.request import refuse_beyond_bubblewrap
+from t1core.sandbox.packages import missing
+from t1core.sandbox.request import refuse_beyond_bubblewrap, refuse_without_packages
 from t1core.sandbox.runtime import BOX_PREFIX, ensure_runtime, install_payload, payload_argv
 from t1core.sandbox.sandbox import BoxSpec, SandboxUnavailable
 from t1core.sandbox.state import BLOCK_SIZE, Claim, StateBlock, lacks_uids
@@ -90,7 +91,10 @@ class BubblewrapSandbox:
         refuse_beyond_bubblewrap(spec, has_image=self._image is not None)
         dockerfile = spec.environment_dir / "Dockerfile" if spec.environment_dir is not None else None
         text = dockerfile.read_text() if dockerfile is not None and dockerfile.exists() else ""
-        recipe = read_recipe(text, workdir=spec.workdir, path=BOX_PATH)
+        recipe = read_recipe(
+            text, workdir=spec.workdir, path=BOX_PATH, tests_in="/tests" if spec.is_for_tests else ""
+        )
+        refuse_without_packages(spec, missing(recipe.needs, system=self._system))
         claim = self._block.claim()
         try:
             box = self._start(spec, recipe, claim=claim, more=directories)
@@ -170,6 +174,7 @@ class BubblewrapSandbox:
             is_overlay=self._is_overlay,
             workdir=recipe.workdir,
             env=env,
+            open_beside=self.open,
             on_closed=self._boxes.discard,
         )
 
