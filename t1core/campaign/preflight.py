@@ -16,6 +16,7 @@ from t1core.cluster.engines import check_engine, sglang_python
 from t1core.config import CampaignConfig
 from t1core.controller.evaluate import SPLITS
 from t1core.sandbox.descriptors import raise_descriptors
+from t1core.sandbox.doctor import probe
 from t1core.sandbox.kinds import probe_kind
 from t1core.tasks.harbor import SCRIPT_TEST
 from t1core.tasks.pool import Pool
@@ -32,6 +33,8 @@ def check_machine(config: CampaignConfig) -> None:
     too_few = raise_descriptors(config.rollout.max_live_trials * hosts_here)  # before what counts them
     found = probe_kind(config.sandbox.kind)
     problems = [f"{problem.what}; fix: {problem.fix}" for problem in found.problems]
+    if config.sandbox.image_root == "overlay" and (lacks := probe().overlay) is not None:
+        problems.append(f"sandbox.image_root=overlay: {lacks.what}; fix: {lacks.fix}")
     if too_few:
         problems.append(too_few)
     elif (
@@ -153,6 +156,16 @@ def check_budgets(
             f"{len(too_long)} of {len(tasks)} tasks have a first prompt above {limits.max_prompt_tokens} tokens and "
             f"end before their first turn: {_some(too_long)}"
         )
+    if many := [task for task in tasks if task.steps]:
+        most = max(len(task.steps) for task in many)
+        needed_s = agent.agent_timeout_s + most * config.rollout.verifier_timeout_s
+        if needed_s > config.rollout.trial_deadline_s:
+            raise ValueError(
+                f"rollout.trial_deadline_s={config.rollout.trial_deadline_s:g} is shorter than a trial of a task in "
+                f"{most} steps may take: agent.agent_timeout_s={agent.agent_timeout_s:g} + {most} x "
+                f"rollout.verifier_timeout_s={config.rollout.verifier_timeout_s:g} = {needed_s:g} s; raise it, or lower "
+                "one of these caps"
+            )
     for what, setting, cap_s, asked in (
         ("agent", "agent.agent_timeout_s", agent.agent_timeout_s, [task.agent_timeout_s for task in tasks]),
         (

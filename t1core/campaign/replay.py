@@ -63,6 +63,7 @@ async def _replay(
     sandbox = open_kind(
         config.sandbox.kind,
         image=image,
+        is_overlay=config.sandbox.image_root == "overlay",
         environment=config.sandbox.harbor_environment,
         options=config.sandbox.harbor_options,
     )

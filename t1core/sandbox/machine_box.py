@@ -42,8 +42,9 @@ ARCHIVE_BYTES = 4 << 20  # what an archive takes beside the files
 KILLED = -9
 OUTPUT_BYTES = 1 << 20  # of each stream; it passes through other people's servers as one answer
 _log = logging.getLogger(__name__)
-# The home of the user that commands run as, as Docker finds it.
+# The home of the user that commands run as: what the machine says itself, else what its passwd says.
 _HOME = """
+[ -n "$HOME" ] && printf '%s' "$HOME" && exit
 while IFS=: read -r _ _ uid _ _ home _; do
   [ "$uid" = "$(id -u)" ] && printf '%s' "$home" && break
 done < /etc/passwd
@@ -72,7 +73,7 @@ class MachineBox:
         self._env, self._unpacker, self._on_closed = dict(env), unpacker, on_closed
         self._tops: tuple[str, ...] = ()
         self._given_bytes = 0  # of the image's own files in what is kept
-        self._home, self._entrypoint = "/root", tuple(entrypoint)
+        self._home, self._entrypoint = "", tuple(entrypoint)
         self._look_at = (
             math.inf
         )  # when the disk is next looked at; not before it is known what the image brings
@@ -113,7 +114,8 @@ class MachineBox:
     ) -> Finished:
         if self._ending is not None:
             raise BoxDied(f"box {self.spec.box_id} is gone: it was closed")
-        given = {"env": {"HOME": self._home} | _ENV | self._env | dict(env or {}), "cwd": cwd}
+        home = {"HOME": self._home} if self._home else {}
+        given = {"env": home | _ENV | self._env | dict(env or {}), "cwd": cwd}
         try:
             done = await self._machine.run(argv, **given, within_s=within_s)
             await self._look(given["env"])

@@ -45,27 +45,38 @@ class Target:
         return tuple(dict.fromkeys((*self.modules, *self.programs, *self.files)))
 
 
+def _source(stage: Task) -> str:
+    """The text of a stage's tests: Python where there is any, else the script."""
+    files = {path.name: path for place in stage.tests if place.is_dir() for path in sorted(place.iterdir())}
+    names = [name for name in files if name.startswith("test_") or name.endswith("_test.py")]
+    chosen = [name for name in names if name.endswith(".py")] or [name for name in files if name == "test.sh"]
+    return "\n".join(files[name].read_text() for name in chosen)
+
+
 def find_target(task: Task, *, workdir: str = "/app") -> Target:
-    """Read tests/test_outputs.py and the instruction. A test file that does not parse gives its text's paths only."""
-    source = (task.path / "tests" / "test_outputs.py").read_text()
+    """Read the tests and the instructions. Tests that do not parse, or are no Python, give their text's paths only."""
+    source = "\n".join(_source(stage) for stage in task.stages)
+    instruction = "\n".join(stage.instruction for stage in task.stages)
     try:
         tree: ast.AST = ast.parse(source)
+        strings = [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
     except SyntaxError:
-        tree = ast.Module([], [])
-    strings = [
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
-    named = [path for text in (*strings, task.instruction) for path in _ABSOLUTE.findall(text)]
-    words = set(re.findall(r"[\w./-]*[\w-]", task.instruction)) | _joined(tree)
+        tree, strings = ast.Module([], []), [source]
+    named = [path for text in (*strings, instruction) for path in _ABSOLUTE.findall(text)]
+    words = set(re.findall(r"[\w./-]*[\w-]", instruction)) | _joined(tree)
     named += [
         f"{workdir}/{text}"
         for text in strings
         if _RELATIVE.fullmatch(text) and "." in text[1:] and text in words
     ]
     files = [path for path in dict.fromkeys(named) if _is_the_agents(path)]
-    imported = [f"{place}/{name}.py" for name in _imports(tree) for place in _search_path(tree, workdir)]
+    beside = {path.stem for stage in task.stages for place in stage.tests for path in place.glob("*.py")}
+    names = [name for name in _imports(tree) if name not in beside]
+    imported = [f"{place}/{name}.py" for name in names for place in _search_path(tree, workdir)]
     loaded = [path for path in files if path.endswith(".py")] if _LOADERS.search(source) else []
     modules = tuple(dict.fromkeys((*imported, *loaded)))
     programs = tuple(
@@ -76,7 +87,7 @@ def find_target(task: Task, *, workdir: str = "/app") -> Target:
         programs=programs if _STARTERS.search(source) else (),
         files=tuple(files),
         test_names=task.test_names,
-        instruction=task.instruction,
+        instruction=instruction,
     )
 
 
