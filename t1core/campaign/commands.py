@@ -52,19 +52,30 @@ def replay(
     run: RunPath,
     trial: Annotated[str, typer.Argument(help="trial id, as `t1 trials` lists them")],
     from_turn: Annotated[
-        int | None, typer.Option(min=0, help="stop before this turn and hand the terminal to you")
+        int | None,
+        typer.Option(min=0, help="stop before this turn and hand the terminal to you, or the policy"),
     ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="Hugging Face directory of a policy that goes on from there")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the policy's draws")] = 0,
     task: Annotated[
         Path | None, typer.Option(help="the task's directory, else the run's pool is searched")
     ] = None,
 ) -> None:
-    """Build a trial's box again, type what the policy typed and compare the screens; no model is needed."""
+    """Build a trial's box again, type what the policy typed and compare the screens; with --policy, let one go on."""
+    from t1core.campaign.continuing import continue_trial
     from t1core.campaign.replay import replay as replay_trial
     from t1core.campaign.report import stored_trial
     from t1core.store import Run
 
     try:
-        replay_trial(Run.open(run), stored_trial(run, trial), task=task, from_turn=from_turn, say=say)
+        reader, stored = Run.open(run), stored_trial(run, trial)
+        if policy is not None:
+            start = from_turn or 0
+            continue_trial(reader, stored, policy=policy, from_turn=start, task=task, seed=seed, say=say)
+        else:
+            replay_trial(reader, stored, task=task, from_turn=from_turn, say=say)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 

@@ -163,8 +163,8 @@ def check_budgets(
             raise ValueError(
                 f"rollout.trial_deadline_s={config.rollout.trial_deadline_s:g} is shorter than a trial of a task in "
                 f"{most} steps may take: agent.agent_timeout_s={agent.agent_timeout_s:g} + {most} x "
-                f"rollout.verifier_timeout_s={config.rollout.verifier_timeout_s:g} = {needed_s:g} s; raise it, or lower "
-                "one of these caps"
+                f"rollout.verifier_timeout_s={config.rollout.verifier_timeout_s:g} = {needed_s:g} s; raise it, or "
+                "lower one of these caps"
             )
     for what, setting, cap_s, asked in (
         ("agent", "agent.agent_timeout_s", agent.agent_timeout_s, [task.agent_timeout_s for task in tasks]),

@@ -84,7 +84,7 @@ class TrialSpec:
     """One trial to run. `sampling_seed` and the trial's id fix every random number the engine draws for it. Trials of a
     step with one `group` are samples of one task; None: a trial on its own. `predicted_s`: how long it was expected to
     take, None if nobody knew. An evaluation has limits of its own, and may sample from less than the whole
-    distribution."""
+    distribution. Without `needs_rows` nothing is learnt from it, and its calls may lack routes."""
 
     trial_id: str
     task: Task
@@ -97,6 +97,7 @@ class TrialSpec:
     is_evaluation: bool = False
     top_p: float = 1.0
     top_k: int = -1
+    needs_rows: bool = True
 
 
 @dataclass(frozen=True)
@@ -260,7 +261,7 @@ class TrialRunner:
         if trial.grade.reward is None:
             raise Ungraded(", ".join(trial.grade.flags) or "the grader gave no reward")
         with trial.timed("assemble", Boundary.OURS):
-            return self._assemble(trial)
+            return self._assemble(trial) if spec.needs_rows else ()
 
     async def _work_on(self, trial: "_Trial", stage: Task, terminal: Terminal, limits: AgentLimits) -> None:
         """Let the agent do a stage of its task; the operator's cap on time is for all of them together."""

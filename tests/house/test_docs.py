@@ -10,9 +10,9 @@ from t1core.config.load import known_keys
 from t1core.metrics import CATALOGUE, lookup
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [*sorted((ROOT / "docs" / "concepts").glob("*.md"))] + [
-    ROOT / "docs" / name for name in ("CLUSTER.md", "TROUBLESHOOTING.md", "YOURS.md")
-]
+# METRICS.md is made by machine, and LOG.md tells of what was.
+PAGES = [path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name not in ("METRICS.md", "LOG.md")]
+CONCEPTS = [path for path in PAGES if path.parent.name == "concepts"] + [ROOT / "docs" / "CAPACITY.md"]
 COMMANDS = {
     (command.name or command.callback.__name__).replace("_", "-"): command
     for command in app.registered_commands
@@ -63,3 +63,12 @@ def test_a_name_that_is_not_there_is_found():
 def test_the_readme_leads_to_every_page():
     readme = (ROOT / "README.md").read_text()
     assert [page.name for page in PAGES if str(page.relative_to(ROOT)) not in readme] == []
+
+
+@pytest.mark.parametrize("page", CONCEPTS, ids=lambda path: path.name)
+def test_every_concept_has_its_invariant_and_a_notebook_that_shows_it(page):
+    text = page.read_text()
+    assert text.count("**Invariant.**") == 1
+    shown = re.search(r"\*\*Where it is shown\.\*\*(.*?)(\n\n|\Z)", text, re.S)
+    assert shown is not None and re.search(r"`notebooks/\w+\.ipynb`", shown[1])
+    assert re.search(r"`tests/[\w/]+\.py`", shown[1])
