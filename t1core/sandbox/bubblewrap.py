@@ -29,7 +29,7 @@ BOX_PATH = f"{BOX_PREFIX}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:
 START_DEADLINE_S = 60.0
 ROOT_BYTES = SHARED_MEMORY_BYTES = 64 << 20
 _PAYLOAD = tuple(
-    f"t1core.sandbox.inbox.{name}" for name in ("control", "terminal", "watch", "wire", "overlay")
+    f"t1core.sandbox.inbox.{name}" for name in ("control", "terminal", "watch", "wire", "overlay", "pack")
 )
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETUID", "SETGID")
 
@@ -72,7 +72,8 @@ class BubblewrapSandbox:
         self._runtime = ensure_runtime()
         payload = install_payload(self._runtime, _PAYLOAD)
         self._payload_argv = payload_argv(BOX_PREFIX, payload, _PAYLOAD[0])
-        self._overlay_argv = payload_argv(str(self._runtime), payload, _PAYLOAD[-1])
+        self._overlay_argv = payload_argv(str(self._runtime), payload, _PAYLOAD[4])
+        self._packer = payload_argv(BOX_PREFIX, payload, _PAYLOAD[5])
         self._block = StateBlock(num_slots=max_boxes)
         self.state_path = self._block.path
         self._etc = self._block.path / "etc"
@@ -175,6 +176,7 @@ class BubblewrapSandbox:
             workdir=recipe.workdir,
             env=env,
             open_beside=self.open,
+            packer=self._packer,
             on_closed=self._boxes.discard,
         )
 

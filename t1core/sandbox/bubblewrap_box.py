@@ -8,7 +8,7 @@ import shlex
 import signal
 import socket
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -33,7 +33,7 @@ from t1core.sandbox.state import Claim, idle
 RUN_DEADLINE_S = UNPACK_DEADLINE_S = 120.0
 GRACE_S = 3.0
 IMAGE_MB = 4096  # of an image's own files that are copied with those of a box over it
-_UNPACK = "tar -xf - -C / --no-same-owner --keep-directory-symlink"
+_UNTAR = "tar -xf - -C / --no-same-owner --keep-directory-symlink"
 _log = logging.getLogger(__name__)
 _NEW = "New Terminal Output:\n\n"
 _SCREEN = "Current Terminal Screen:\n\n"
@@ -55,14 +55,15 @@ class BubblewrapBox:
         workdir: str,
         env: Mapping[str, str],
         open_beside: Callable[..., Awaitable["BubblewrapBox"]],
+        packer: Sequence[str],
         on_closed: Callable[["BubblewrapBox"], None],
     ) -> None:
-        """`open_beside` opens another box of the same sandbox, which a copy is unpacked in; `on_closed` is told when
-        the box has ended, and its files are gone or a layer's."""
+        """`open_beside` opens another box of the same sandbox, which a copy is unpacked in, by the program `packer`;
+        `on_closed` is told when the box has ended, and its files are gone or a layer's."""
         self.spec, self.path, self.workdir, self._env = spec, claim.path, workdir, env
         self._process, self._errors_fd = process, errors_fd
         self._claim, self._directories, self._on_closed = claim, dict(directories), on_closed
-        self._is_overlay, self._open_beside = is_overlay, open_beside
+        self._is_overlay, self._open_beside, self._packer = is_overlay, open_beside, tuple(packer)
         self._channel = Channel(control, box_id=spec.box_id, why_dead=self._why_dead)
         self.cpu_s = 0.0  # user and system time of everything that ran in the box; known once it ended
         self._ending: asyncio.Task[None] | None = None
@@ -217,7 +218,7 @@ class BubblewrapBox:
         off, is left out. Raises BoxDied, BoxBroken."""
         with open(archive, "rb") as file:
             done = await self._outcome(
-                self._begin(_UNPACK, stdin_fd=file.fileno()), timeout_s=UNPACK_DEADLINE_S
+                self._begin(_UNTAR, stdin_fd=file.fileno()), timeout_s=UNPACK_DEADLINE_S
             )
         if done.rc != 0:
             _log.warning("box %s: an archive is not whole: %s", self.spec.box_id, _tail(done.stderr))
@@ -237,12 +238,8 @@ class BubblewrapBox:
         other = await self._open_beside(beside, directories=tops)
         flags: tuple[str, ...] = ()
         try:
-            names = " ".join(map(shlex.quote, tops))
-            members = " ".join(shlex.quote(top[1:]) for top in tops)
-            # What the image brings there, this box may have removed.
-            await other.exec(f"find {names} -mindepth 1 -delete", timeout_s=UNPACK_DEADLINE_S, cwd="/")
             try:
-                await self._pour(f"tar -cf - --sparse -C / -- {members}", into=other)
+                await self._pour(tops, into=other)
             except BoxBroken:
                 if self._channel.is_dead:
                     raise
@@ -253,13 +250,16 @@ class BubblewrapBox:
         layer = await other.snapshot(workdir=self.workdir, env=self._env)
         return replace(layer, flags=flags)
 
-    async def _pour(self, packing: str, *, into: "BubblewrapBox") -> None:
+    async def _pour(self, tops: Sequence[str], *, into: "BubblewrapBox") -> None:
         reads, writes = os.pipe()
         begun: list[_Command] = []
         try:
             try:
-                begun.append(into._begin(_UNPACK, stdin_fd=reads))
-                begun.append(self._begin(packing, stdout_fd=writes))
+                for box, what, fds in (
+                    (into, "unpack", {"stdin_fd": reads}),
+                    (self, "pack", {"stdout_fd": writes}),
+                ):
+                    begun.append(box._begin(shlex.join([*self._packer, what, *tops]), **fds))
             finally:
                 os.close(reads)
                 os.close(writes)

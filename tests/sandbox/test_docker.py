@@ -255,7 +255,7 @@ def test_an_images_entrypoint_is_started_beside_the_first_process_which_nothing_
         await wait_healthy(box, HealthCheck("grep given /tmp/up", interval_s=0.1, retries=300))
         (container,) = sandbox.server.containers.values()
         assert container.asked["Entrypoint"][:2] == ["bash", "-c"] and container.asked["Cmd"] == []
-        assert (await box.exec("pkill -x sleep; sleep 0.1", timeout_s=60)).rc == 0
+        assert (await box.exec("pkill -xf 'sleep infinity'; sleep 0.1", timeout_s=60)).rc == 0
         assert container.is_up
 
     with_docker(run)

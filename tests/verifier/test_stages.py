@@ -1,12 +1,12 @@
 """Tasks in several steps, tests apart from the agent's files, health checks and hooks: real boxes, real grades."""
 
 import asyncio
+import shlex
 from dataclasses import replace
 
 import pytest
 
 from t1core.records import Grade, HealthCheck, RewardSource, Task
-from t1core.sandbox import bubblewrap_box
 from t1core.sandbox.healthcheck import Unhealthy, wait_healthy
 from t1core.sandbox.request import box_spec
 from t1core.sandbox.sandbox import CUT, BoxBroken, BoxSpec
@@ -189,14 +189,13 @@ def test_what_the_author_collects_is_there_for_the_tests(tmp_path):
     with_bench(tmp_path, run)
 
 
-def test_a_copy_that_would_be_larger_than_a_box_may_be_is_cut_and_says_so(tmp_path, monkeypatch):
-    # Long enough for the watch of the box that it is unpacked in to look.
-    monkeypatch.setattr(bubblewrap_box, "_UNPACK", bubblewrap_box._UNPACK + "; sleep 20")
-
+def test_a_copy_that_would_be_larger_than_a_box_may_be_is_cut_and_says_so(tmp_path):
     async def run(bench):
         box = await bench.sandbox.open(BoxSpec("b", None, storage_mb=64))
         box.spec = replace(box.spec, storage_mb=1)  # what the copy's is reckoned from
-        await box.exec("head -c 9000000 /dev/urandom > f; truncate -s 200M hole", timeout_s=20)
+        # Long enough for the watch of the box that it is unpacked in to look.
+        box._packer = ("bash", "-c", f'{shlex.join(box._packer)} "$@"; [ "$1" = pack ] || sleep 20', "slow")
+        await box.exec("head -c 9000000 /dev/urandom > f", timeout_s=20)
         layer = await box.copy()
         assert layer.flags == (CUT,)
         layer.close()
