@@ -9,11 +9,13 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.asset import Assets
 from t1core.campaign.live import telling
+from t1core.campaign.pool_check import check_verifiers
 from t1core.campaign.preflight import check_budgets, check_machine, check_plan
 from t1core.campaign.run_name import new_run_name
 from t1core.campaign.sinks import feeding
@@ -48,6 +50,7 @@ def run_campaign(
     pool = Pool.open(assets.pool)
     check_plan(config, pool, say=say)
     check_budgets(config, pool, actor=assets.actor, say=say)
+    verifiers = check_verifiers(config, pool, say=say)
     run = Run.create(
         config.run_root,
         campaign=config.name,
@@ -62,6 +65,7 @@ def run_campaign(
             "actor": str(assets.actor),
             "critic": str(assets.critic) if assets.critic else None,
             "is_evaluated": is_evaluated,
+            "verifiers_asked": verifiers,
         }
     )
     return carry_out(config, assets, pool=pool, run=run, say=say, is_evaluated=is_evaluated)
@@ -80,6 +84,8 @@ def carry_out(
     """Run a campaign into a run that is open for writing, and close it, however it ends; raises as `run_campaign`."""
     with closing(run, say) as log:
         log(f"run directory: {run.path}")
+        for line in config.experiments:
+            log(f"EXPERIMENT: {line}")
         work = _run(config, assets, pool, run, log, is_evaluated, resumption)
         asyncio.run(_until_signal(work, beat=run.update_status))
     return run.path
@@ -123,18 +129,43 @@ async def _run(
     log("starting trainer, engine and trial host")
     async with start_crew(config, actor_path=assets.actor, critic_path=assets.critic, logs=run.logs) as crew:
         run.update_status(state=RunState.RUNNING, phase="started")
-        for trainer, seconds in zip(crew.trainers, crew.warm_up_s, strict=True):
-            if seconds:
-                told = ", ".join(f"{role} {taken:.1f} s" for role, taken in seconds.items())
-                log(f"{trainer.name}: kernels compiled and warm ({told})")
+        for trainer, found in zip(crew.trainers, crew.trainer_health, strict=True):
+            told = ", ".join(f"{role} {taken:.1f} s" for role, taken in found["warm_up_s"].items())
+            log(
+                f"{trainer.name}: kernels {found['kernels']}"
+                + (f"; compiled and warm: {told}" if told else "")
+            )
+        run.record_parts(
+            {part.name: found for part, found in zip(crew.trainers, crew.trainer_health, strict=True)}
+            | {crew.engine.name: crew.engine_health}
+        )
         if config.rollout.engine == "sglang":
             health = crew.engine_health
             log(
                 f"{crew.engine.name}: SGLang {health['sglang_version']}, {health['max_total_tokens']} tokens of cache"
             )
-        campaign = Campaign(config=config, crew=crew, run=run, pool=pool, say=log, is_evaluated=is_evaluated)
+        campaign = Campaign(
+            config=config,
+            crew=crew,
+            run=run,
+            pool=_in_order(pool, config),
+            say=log,
+            is_evaluated=is_evaluated,
+        )
         async with telling(run, crew.live_trials), feeding(run, config.sinks):
             await guarded(run_loop(campaign, resumption), crew.watchdog())
+
+
+def _in_order(pool: Pool, config: CampaignConfig) -> Pool:
+    """The pool with its tasks in the order in which an unshuffled campaign trains on them."""
+    keys = {
+        "disk": None,
+        "most_tests_first": lambda entry: -entry.num_tests,
+        "fewest_tests_first": lambda entry: entry.num_tests,
+        "easiest_first": lambda entry: entry.level or 0,
+    }
+    key = keys[config.tasks.order]
+    return pool if key is None else replace(pool, entries=tuple(sorted(pool.entries, key=key)))
 
 
 async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:

@@ -3,7 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+import torch
+
 from t1core.config.off_policy import OffPolicySettings
+from t1core.model.kernels import Wanted
 from t1core.model.layout import Layout
 from t1core.model.shape import ModelShape
 from t1core.model.weights import matching
@@ -32,6 +35,7 @@ class TrainSettings:
     grpo_std_normalization divides by the group's deviation. offload: actor and critic take turns on the device.
     max_tokens_per_gpu counts tokens of a micro-batch on one rank; a longer row still gets a micro-batch of
     its own. measure_free_routing also scores each batch with free routing, which costs one more forward.
+    kernels: which compute the networks (t1core.model.kernels).
     recompute keeps each layer's input alone and runs its forward again in the backward pass. max_version_lag: how far
     behind the newest version a token's sampler may be; the snapshots of so many versions are kept beside the newest.
     """
@@ -41,6 +45,7 @@ class TrainSettings:
     shape: ModelShape
     layout: Layout = field(default_factory=Layout)
     precision: Literal["fp32", "bf16"] = "fp32"
+    kernels: Wanted = "auto"
     advantage: Literal["gae", "grpo"] = "gae"
     grpo_std_normalization: bool = True
     actor: Adam = field(default_factory=lambda: Adam(LearningRate(1e-6)))
@@ -50,6 +55,7 @@ class TrainSettings:
     dual_clip: float | None = None
     kl_loss_coef: float = 0.0
     moe_aux_loss_coeff: float = 0.0
+    regularize_under_replay: bool = False
     off_policy: OffPolicySettings = field(default_factory=OffPolicySettings)
     value_clip: float = 0.2
     value_bins: ValueBins | None = None
@@ -108,7 +114,8 @@ class TrainSettings:
                 "free already: turn it off"
             )
         for name in ("kl_loss_coef", "moe_aux_loss_coeff"):
-            if getattr(self, name) and self.use_rollout_routing_replay:
+            is_allowed = self.regularize_under_replay or not self.use_rollout_routing_replay
+            if getattr(self, name) and not is_allowed:
                 raise ValueError(
                     f"{name}={getattr(self, name)} would pull the actor towards a routing that is not the recorded "
                     "one: set it to 0, or turn use_rollout_routing_replay off"
@@ -117,6 +124,11 @@ class TrainSettings:
         matching(self.critic_frozen, shape=self.shape, role="critic")
         if self.critic_path is not None:
             refuse_other_head(self.critic_path, bins=self.value_bins, field="critic_path")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights in training."""
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
 
     @property
     def surrogate(self) -> SurrogateSettings:

@@ -6,7 +6,8 @@ each attack, in a box of its own, graded as a trial is         -> refused, or th
 
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from t1core.records import Grade, Task
 from t1core.records.task import SeparateTests
 from t1core.sandbox.healthcheck import wait_healthy
 from t1core.sandbox.request import box_spec
-from t1core.sandbox.sandbox import Box, BoxDied, BoxSpec, Sandbox
+from t1core.sandbox.sandbox import Box, BoxBroken, BoxDied, BoxSpec, ExecResult, Layer, Sandbox
 from t1core.verifier.attacks.attack import Attack, placeholders
 from t1core.verifier.attacks.inside import BYPASSES_INSIDE, REFUSED_INSIDE
 from t1core.verifier.attacks.outside import LEFT_IN_THE_BOX, PROGRAMS
@@ -44,24 +45,65 @@ class Outcome:
         return self.gained != 0
 
 
+@dataclass(frozen=True)
+class Played:
+    """What a script left: its layer, which lives as long as the block that gave it, and what the script printed.
+    `ended` is False when the box died or the time was up before the script's end."""
+
+    layer: Layer
+    ended: bool
+    stdout: bytes
+    duration_s: float
+
+
 class Bench:
     """Plays scripts in boxes of a task and grades what they left."""
 
-    def __init__(self, task: Task, *, sandbox: Sandbox, grader: Grader) -> None:
-        self._task, self._sandbox, self._grader = task, sandbox, grader
+    def __init__(
+        self, task: Task, *, sandbox: Sandbox, grader: Grader, limits: Mapping[str, int] = LIMITS
+    ) -> None:
+        """`limits` are those of `box_spec`."""
+        self._task, self._sandbox, self._grader, self._limits = task, sandbox, grader, limits
+
+    @contextlib.asynccontextmanager
+    async def played(
+        self, script: str, *, files: Path | None = None, deadline_s: float = BOX_DEADLINE_S
+    ) -> AsyncIterator[Played]:
+        """Run `script` in a fresh box, with the directory `files` at /solution when given. ValueError for a task that
+        is done in steps, or whose tests are not to see the box."""
+        if not self._is_plain:
+            raise ValueError(
+                f"task {self._task.path}: it has several steps, separate tests or hooks; only tasks without can be "
+                "looked at box by box"
+            )
+        box = await self._opened()
+        try:
+            started = time.monotonic()
+            result = await self._play(box, script, files=files, deadline_s=deadline_s)
+            duration_s = time.monotonic() - started
+            layer = await box.snapshot()
+            try:
+                ended = result is not None and not result.timed_out
+                yield Played(layer, ended, result.stdout if result is not None else b"", duration_s)
+            finally:
+                layer.close()
+        finally:
+            await box.close()
+
+    async def graded(self, layer: Layer, *, task: Task | None = None) -> Grade:
+        """Grade a layer, by the tests of another task when given."""
+        with tempfile.TemporaryDirectory(prefix="t1-grade-") as attempt:
+            return await self._grader.grade(task or self._task, layer, attempt_dir=Path(attempt))
 
     async def grade(self, script: str, *, is_solution: bool = False) -> Grade:
-        """Run `script` in a fresh box at each stage of the task, with that one's solution at /solution for the task's
-        own, and grade it."""
-        box = await self._sandbox.open(self._spec())
+        """Run `script` in a fresh box, once for each step, with the task's own solution at /solution when it is that;
+        grade it as a trial is."""
+        box = await self._opened()
         grades: list[Grade] = []
-        is_broken = False
         try:
-            if self._task.environment.healthcheck is not None:
-                await wait_healthy(box, self._task.environment.healthcheck)
             for stage in self._task.stages:
                 await begin(box, stage)
-                await self._play(box, script, solution=stage.solution_dir if is_solution else None)
+                await self._play(box, script, files=stage.solution_dir if is_solution else None)
                 graded = await grade_stage(
                     stage,
                     box,
@@ -74,31 +116,48 @@ class Bench:
                     subtract_nop=False,
                 )
                 grades.append(graded.grade)
-                is_broken = graded.is_broken
-                if is_broken or not goes_on(stage, graded.grade):
+                if graded.is_broken or not goes_on(stage, graded.grade):
                     break
-            return whole_grade(self._task, grades, is_broken=is_broken)
+            return whole_grade(self._task, grades, is_broken=graded.is_broken)
         finally:
             await box.close()
+
+    @property
+    def _is_plain(self) -> bool:
+        return not (self._task.steps or self._task.separate_tests or self._task.collect)
 
     def _spec(self, tests: SeparateTests | None = None) -> BoxSpec:
         asked = self._task.environment if tests is None else tests.environment
         directory = self._task.path / "environment" if tests is None else tests.directory
         return box_spec(
-            asked, box_id="attack", environment_dir=directory, is_for_tests=tests is not None, **LIMITS
+            asked, box_id="attack", environment_dir=directory, is_for_tests=tests is not None, **self._limits
         )
 
-    async def _play(self, box: Box, script: str, *, solution: Path | None) -> None:
-        for file in sorted(solution.rglob("*")) if solution is not None else ():
+    async def _opened(self) -> Box:
+        box = await self._sandbox.open(self._spec())
+        if self._task.environment.healthcheck is not None:
+            try:
+                await wait_healthy(box, self._task.environment.healthcheck)
+            except BaseException:
+                await box.close()
+                raise
+        return box
+
+    async def _play(
+        self, box: Box, script: str, *, files: Path | None, deadline_s: float = BOX_DEADLINE_S
+    ) -> ExecResult | None:
+        """Run a script; None where the box ended meanwhile, by a limit, say: what it left is graded."""
+        for file in sorted(files.rglob("*")) if files is not None else ():
             if file.is_file():
-                await box.put(file, f"/solution/{file.relative_to(solution)}")
+                await box.put(file, f"/solution/{file.relative_to(files)}")
         with tempfile.TemporaryDirectory(prefix="t1-attack-") as scratch:
             path = Path(scratch) / "script.sh"
             path.write_text(script)
             await box.put(path, "/run/t1/script.sh")
-        env = self._task.solution_env if solution is not None else None
-        with contextlib.suppress(BoxDied):  # by a limit, say; what it left is graded
-            await box.exec("bash /run/t1/script.sh", timeout_s=BOX_DEADLINE_S, env=env)
+        env = self._task.solution_env if files is not None else None
+        with contextlib.suppress(BoxDied, BoxBroken):
+            return await box.exec("bash /run/t1/script.sh", timeout_s=deadline_s, env=env)
+        return None
 
     async def without_work(self, target: Target) -> tuple[Grade, Grade]:
         """Grades of the untouched workspace, and of empty files where work is expected."""

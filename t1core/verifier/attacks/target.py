@@ -45,17 +45,12 @@ class Target:
         return tuple(dict.fromkeys((*self.modules, *self.programs, *self.files)))
 
 
-def _source(stage: Task) -> str:
-    """The text of a stage's tests: Python where there is any, else the script."""
-    files = {path.name: path for place in stage.tests if place.is_dir() for path in sorted(place.iterdir())}
-    names = [name for name in files if name.startswith("test_") or name.endswith("_test.py")]
-    chosen = [name for name in names if name.endswith(".py")] or [name for name in files if name == "test.sh"]
-    return "\n".join(files[name].read_text() for name in chosen)
-
-
 def find_target(task: Task, *, workdir: str = "/app") -> Target:
-    """Read the tests and the instructions. Tests that do not parse, or are no Python, give their text's paths only."""
-    source = "\n".join(_source(stage) for stage in task.stages)
+    """Read the tests and the instruction, of all steps. Tests that do not parse, and a script alone, give the
+    instruction's paths."""
+    places = dict.fromkeys(place for stage in task.stages for place in stage.tests)
+    files = [path for place in places for path in sorted(place.glob("*.py"))]
+    source = "\n".join(path.read_text() for path in files)
     instruction = "\n".join(stage.instruction for stage in task.stages)
     try:
         tree: ast.AST = ast.parse(source)
@@ -65,7 +60,7 @@ def find_target(task: Task, *, workdir: str = "/app") -> Target:
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
         ]
     except SyntaxError:
-        tree, strings = ast.Module([], []), [source]
+        tree, strings = ast.Module([], []), []
     named = [path for text in (*strings, instruction) for path in _ABSOLUTE.findall(text)]
     words = set(re.findall(r"[\w./-]*[\w-]", instruction)) | _joined(tree)
     named += [
@@ -74,7 +69,7 @@ def find_target(task: Task, *, workdir: str = "/app") -> Target:
         if _RELATIVE.fullmatch(text) and "." in text[1:] and text in words
     ]
     files = [path for path in dict.fromkeys(named) if _is_the_agents(path)]
-    beside = {path.stem for stage in task.stages for place in stage.tests for path in place.glob("*.py")}
+    beside = {path.stem for path in files}
     names = [name for name in _imports(tree) if name not in beside]
     imported = [f"{place}/{name}.py" for name in names for place in _search_path(tree, workdir)]
     loaded = [path for path in files if path.endswith(".py")] if _LOADERS.search(source) else []
