@@ -183,6 +183,7 @@ class MachineBox:
         """See `Box.get`. The box copies it first, so that no link is followed but by the box itself."""
         place = f"/tmp/.t1-{uuid.uuid4().hex}"
         limit = self.spec.storage_mb << 20
+        self._look_at = math.inf  # our own copy is none of what the box has written
         try:
             copying = f"head -c {limit + 1} -- {shlex.quote(source)} > {place}"
             done = await self.exec(copying, timeout_s=CONTROL_DEADLINE_S, cwd="/")
@@ -201,6 +202,7 @@ class MachineBox:
         finally:
             with contextlib.suppress(BoxDied, BoxBroken, BoxTimeout):
                 await self.ask('rm -f -- "$1"', place)
+            self._look_at = time.monotonic() + LOOK_EVERY_S
 
     async def _top_directories(self) -> tuple[str, ...]:
         names = (await self.ask("cd / && ls -1d -- */")).decode(errors="replace").split("/\n")

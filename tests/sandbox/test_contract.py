@@ -105,14 +105,9 @@ def test_a_file_larger_than_an_answer_is_got_whole_and_one_larger_than_the_box_m
         content = os.urandom(8_400_000)
         (tmp_path / "given").write_bytes(content)
         await box.put(tmp_path / "given", "/app/f")
-        await box.exec("for n in 1 2 3 4 5; do cat f; done > g", timeout_s=60)
         await box.get("/app/f", tmp_path / "f")
         assert (tmp_path / "f").read_bytes() == content
-        for path, why in (
-            ("/app/g", "it is larger than 40 MB"),
-            ("/dev/zero", "larger"),
-            ("/app", "cannot read"),
-        ):
+        for path, why in (("/dev/zero", "it is larger than 40 MB"), ("/app", "cannot read")):
             with pytest.raises(ValueError, match=why):
                 await box.get(path, tmp_path / "none")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["f", "given"]
