@@ -34,6 +34,7 @@ from t1core.analysis.reward_density import (
 from t1core.analysis.routing_gap import check_routing_gap, flips_by_layer, replay_effect, tails
 from t1core.analysis.scores import score_table
 from t1core.analysis.selection import selection_table
+from t1core.analysis.synthesis import check_synthesis
 
 __all__ = [
     "MEASURES",
@@ -53,6 +54,7 @@ __all__ = [
     "check_routing_gap",
     "check_run",
     "check_settings",
+    "check_synthesis",
     "compare_runs",
     "cpu_budget",
     "differences",

@@ -116,12 +116,14 @@ async def _run(
     from t1core.cluster.hosting import make_runner
     from t1core.model.shape import ModelShape
 
+    shape = ModelShape.from_hf(policy)
     engine = await start_engine(config, model=policy, name="the engine", log_file=logs / "replay_engine.log")
     try:
         settings = {
             "config": config.model_dump(mode="json"),
             "model_path": str(policy),
-            "num_experts": ModelShape.from_hf(policy).num_experts,
+            "num_experts": shape.num_experts,
+            "vocab_size": shape.vocab_size,
             "engine_name": "the engine",
         }
         runner, sandbox, grader = await make_runner(settings, Recorded(calls, engine))

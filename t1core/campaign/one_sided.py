@@ -73,11 +73,13 @@ async def _roll_out(config: CampaignConfig, model: Path, pool: Pool, run: Run, l
 
     tokenizer = ChatTokenizer.load(model)
     run.record_vocabulary([tokenizer.decode_token(token) for token in range(tokenizer.vocab_size)])
+    shape = ModelShape.from_hf(model)
     engine = await start_engine(config, model=model, name="the engine", log_file=run.logs / "engine_0.log")
     settings = {
         "config": config.model_dump(mode="json"),
         "model_path": str(model),
-        "num_experts": ModelShape.from_hf(model).num_experts,
+        "num_experts": shape.num_experts,
+        "vocab_size": shape.vocab_size,
         "engine_name": "the engine",
     }
     try:

@@ -14,6 +14,7 @@ from t1core.view.reward import figure_reward
 from t1core.view.reward_density import figure_reward_density
 from t1core.view.routing_gap import figure_routing_gap
 from t1core.view.style import Picture
+from t1core.view.synthesis import figure_synthesis
 from t1core.view.trajectory import TrialPage, trial_page
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "figure_reward_density",
     "figure_routing_gap",
     "figure_stop_reasons",
+    "figure_synthesis",
     "figure_time_split",
     "keep_figure",
     "save_figure",

@@ -95,6 +95,7 @@ def test_the_critics_sources_are_all_but_what_only_reads_and_shows():
         "launch",
         "pool_commands",
         "pool_model_commands",
+        "pool_synthesis",
         "project",
         "rehearsal",
         "replay",

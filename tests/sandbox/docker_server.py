@@ -241,11 +241,12 @@ class DockerServer:
                 recipe = self._recipe(directory)
                 env = [f"{k}={v}" for k, v in (recipe.env if recipe else {}).items()] + container.asked["Env"]
                 config = {"WorkingDir": recipe.workdir if recipe else "", "Env": env, "Tty": False}
+                status = "created" if container.box is None else "running" if container.is_up else "exited"
                 state = {
                     "OOMKilled": container.oom_killed,
                     "Running": container.is_up,
                     "Paused": container.is_paused,
-                    "Status": "running" if container.is_up else "exited",
+                    "Status": status,
                 }
                 return self._json({"Id": container.id, "Name": "/c", "Config": config, "State": state})
             case "POST", "exec":
