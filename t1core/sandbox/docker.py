@@ -311,7 +311,7 @@ class Container:
         except DockerError as error:
             if error.status != 409:  # it runs no more, or stands still already
                 raise
-        if (await self._state())["Running"]:
+        if what == "kill" and (await self._state())["Running"]:
             raise BoxDied(
                 f"box {self._box_id}: the Docker daemon said that it killed container {self.ident}, which still runs"
             )
