@@ -413,7 +413,7 @@ def _check_relations(record: AgentRecord, rows: tuple[TrainingRow, ...]) -> None
     steps = {record.calls[start].model_call_id for start in record.starts if start < len(record.calls)}
     begins = {after for before, after in itertools.pairwise(calls) if before in summaries}
     found = {span.model_call_id: span.relation for row in rows for span in row.spans}
-    begins |= steps - {calls[0]}
+    begins |= steps - set(calls[:1])
     expected = {call: PrefixRelation.SPLIT if call in begins else PrefixRelation.STRICT for call in calls}
     assert found == expected, f"boundaries are {found}, expected {expected}"
 

@@ -40,10 +40,16 @@ def test_rollout_without_training_stores_batches_that_pass_the_audit(stored):
     assert told.exit_code == 0 and "2 steps are as they were sampled" in told.output, told.output
 
 
-def test_training_without_rollout_moves_the_weights_and_keeps_what_it_computed(stored, actor):
+def test_training_without_rollout_moves_the_weights_and_keeps_what_it_computed(stored, actor, tmp_path):
+    # An untrained policy earns nothing, and a fresh critic expects nothing: some rows are given a reward.
+    with Run.create(tmp_path, campaign="c", run_name="paid", config={}, provenance={}) as paid:
+        for step in (0, 1):
+            found, _ = stored.batch(step)
+            rewards = (np.arange(len(found)) % 2 * 0.5).astype(np.float32)
+            paid.record_tokens(replace(found, rewards=rewards), per_token={})
     said = []
-    config = load_config("smoke", [f"run_root={stored.path.parent}", *QUICK, "name=trained"])
-    run = train_stored(config, stored, actor=actor, critic=None, say=said.append)
+    config = load_config("smoke", [f"run_root={tmp_path}", *QUICK, "name=trained"])
+    run = train_stored(config, Run.open(paid.path), actor=actor, critic=None, say=said.append)
     assert run.status().state is RunState.FINISHED and run.token_steps() == [0, 1]
     found, per_token = run.batch(1)
     assert {"values", "advantages", "trainer_logprobs"} <= set(per_token)
@@ -56,7 +62,8 @@ def test_training_without_rollout_moves_the_weights_and_keeps_what_it_computed(s
 
 
 def test_tokens_of_other_versions_are_taken_as_the_schedules_and_said():
-    made = replace(batch(), weight_versions=np.arange(len(batch().tokens), dtype=np.int32))
+    found, _ = batch("a", "b")
+    made = replace(found, weight_versions=np.arange(len(found.tokens), dtype=np.int32))
     moved, is_moved = as_sampled_by(made, 7)
     mask = made.loss_mask.astype(bool)
     assert is_moved and set(moved.weight_versions[mask]) == {7}
@@ -64,14 +71,14 @@ def test_tokens_of_other_versions_are_taken_as_the_schedules_and_said():
     assert as_sampled_by(moved, 7)[1] is False
 
 
-def test_a_run_without_tokens_and_a_schedule_that_decides_nothing_are_refused(tmp_path, actor):
+def test_a_run_without_tokens_and_a_schedule_that_decides_nothing_are_refused(stored, tmp_path, actor):
     with Run.create(tmp_path, campaign="c", run_name="r", config={}, provenance={}) as run:
         pass
     with pytest.raises(ValueError, match="stores no tokens"):
         train_stored(load_config("smoke"), Run.open(run.path), actor=actor, critic=None)
     late = load_config("smoke", ["rollout.publish_every=2"])
     with pytest.raises(ValueError, match=r"rollout\.publish_every=2: which versions sample"):
-        train_stored(late, run, actor=actor, critic=None)
+        train_stored(late, stored, actor=actor, critic=None)
 
 
 @pytest.mark.slow

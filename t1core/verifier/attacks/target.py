@@ -49,8 +49,8 @@ def find_target(task: Task, *, workdir: str = "/app") -> Target:
     """Read the tests and the instruction, of all steps. Tests that do not parse, and a script alone, give the
     instruction's paths."""
     places = dict.fromkeys(place for stage in task.stages for place in stage.tests)
-    files = [path for place in places for path in sorted(place.glob("*.py"))]
-    source = "\n".join(path.read_text() for path in files)
+    test_files = [path for place in places for path in sorted(place.glob("*.py"))]
+    source = "\n".join(path.read_text() for path in test_files)
     instruction = "\n".join(stage.instruction for stage in task.stages)
     try:
         tree: ast.AST = ast.parse(source)
@@ -69,7 +69,7 @@ def find_target(task: Task, *, workdir: str = "/app") -> Target:
         if _RELATIVE.fullmatch(text) and "." in text[1:] and text in words
     ]
     files = [path for path in dict.fromkeys(named) if _is_the_agents(path)]
-    beside = {path.stem for path in files}
+    beside = {path.stem for path in test_files}
     names = [name for name in _imports(tree) if name not in beside]
     imported = [f"{place}/{name}.py" for name in names for place in _search_path(tree, workdir)]
     loaded = [path for path in files if path.endswith(".py")] if _LOADERS.search(source) else []
