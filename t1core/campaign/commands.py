@@ -148,13 +148,16 @@ def figures(
     check: Annotated[
         bool, typer.Option("--check", help="write nothing; 1 where a figure or the ledger would change")
     ] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="name of a notebook, as `scores`: draw its figures alone")
+    ] = None,
 ) -> None:
     """Draw every kept figure anew from the kept results, and the ledger; or say what has changed."""
     from t1core.campaign import kept_figures
 
     if not check:
-        kept_figures.build(say=say)
-    elif any(change != "same" for change in kept_figures.check(say=say).values()):
+        kept_figures.build(say=say, only=only or ())
+    elif any(change != "same" for change in kept_figures.check(say=say, only=only or ()).values()):
         raise typer.Exit(1)
 
 

@@ -5,7 +5,7 @@ parameter names as a file or directory is an input, and is hashed. To add a figu
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,9 @@ class Drawn:
     measured_at: Mapping[str, str]
 
 
-def read_analyses(path: Path = ANALYSES) -> list[Analysis]:
-    """The list of analyses. ValueError where there is none here, and for an entry that is not one."""
+def read_analyses(path: Path = ANALYSES, *, only: Sequence[str] = ()) -> list[Analysis]:
+    """The list of analyses, or those whose notebooks are named in `only`. ValueError where there is no list here, for
+    an entry that is not one, and for a notebook that is not in it."""
     if not path.exists():
         raise ValueError(f"{path} is not here: run this in a checkout of t1core, where figures are kept")
     entries = yaml.safe_load(path.read_text())
@@ -54,7 +55,11 @@ def read_analyses(path: Path = ANALYSES) -> list[Analysis]:
         if extra or "notebook" not in entry:
             raise ValueError(f"{path}: an entry has `notebook` and may have `parameters`; this one: {entry}")
         found.append(Analysis(entry["notebook"], entry.get("parameters") or {}))
-    return found
+    unknown = sorted(set(only) - {Path(one.notebook).stem for one in found})
+    if unknown:
+        names = ", ".join(sorted({Path(one.notebook).stem for one in found}))
+        raise ValueError(f"--only {unknown[0]} is not a notebook of {path}: choose of {names}")
+    return [one for one in found if not only or Path(one.notebook).stem in only]
 
 
 def draw(analyses: list[Analysis]) -> Iterator[Drawn]:
@@ -73,12 +78,11 @@ def draw(analyses: list[Analysis]) -> Iterator[Drawn]:
             yield Drawn(name, figure, one.notebook, one.parameters, inputs, measured_at)
 
 
-def build(folder: Path = Path("figures"), *, say: Say) -> int:
-    """Draw and keep every figure, and write the ledger; returns how many figures."""
+def build(folder: Path = Path("figures"), *, say: Say, only: Sequence[str] = ()) -> int:
+    """Draw and keep every figure, or those of the notebooks named, and write the ledger; returns how many figures."""
     count = 0
-    for one in draw(read_analyses()):
-        change = change_of(one.figure, folder=folder, name=one.name)
-        keep_figure(
+    for one in draw(read_analyses(only=only)):
+        change = keep_figure(
             one.figure,
             folder=folder,
             name=one.name,
@@ -94,13 +98,13 @@ def build(folder: Path = Path("figures"), *, say: Say) -> int:
     return count
 
 
-def check(folder: Path = Path("figures"), *, say: Say) -> dict[str, Change]:
+def check(folder: Path = Path("figures"), *, say: Say, only: Sequence[str] = ()) -> dict[str, Change]:
     """What is different from what is kept, by figure, and `ledger`; changes nothing."""
     found: dict[str, Change] = {}
-    for one in draw(read_analyses()):
+    for one in draw(read_analyses(only=only)):
         found[one.name] = change_of(one.figure, folder=folder, name=one.name)
         say(f"{found[one.name]:14} {one.name}")
-    for name in sorted(read_manifest(folder).keys() - found.keys()):
+    for name in sorted(read_manifest(folder).keys() - found.keys()) if not only else ():
         say(f"{'not drawn':14} {name}: no analysis draws it, its data are not kept")
     is_same = LEDGER.exists() and LEDGER.read_text() == ledger_page()
     found["ledger"] = "same" if is_same else "data changed"

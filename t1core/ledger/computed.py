@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from t1core.analysis.noise import score_se
 from t1core.capacity import published
 from t1core.capacity.memory import GIB
 from t1core.capacity.sizes import NAMED, delta_net_size
@@ -23,7 +22,7 @@ class Computed:
 
 
 # Quoted keys by the name of the capacity model's own check.
-_CAPACITY = {
+CAPACITY_CHECKS = {
     "size/experts": "routed experts",
     "size/all": "all parameters",
     "size/dense": "dense parameters",
@@ -62,7 +61,7 @@ def _capacity() -> dict[str, Computed]:
     checks = {check.what: check for check in published.checks()}
     return {
         key: Computed(checks[what].computed, checks[what].note)
-        for key, what in _CAPACITY.items()
+        for key, what in CAPACITY_CHECKS.items()
         if checks[what].computed is not None
     }
 
@@ -170,14 +169,6 @@ def _lengths(quoted: Quoted) -> dict[str, Computed]:
         "summary/sum": Computed(total, "78,541 + 8,192: 717 above the window"),
         "memory/wall": Computed(84 * 1024, "84 x 1,024"),
         "scale/step_hours": Computed(quoted.value("step/step") / 60, "57 / 60"),
-    }
-
-
-def headline_noise(quoted: Quoted) -> dict[str, float]:
-    """Standard errors in points at the headline's share of solved tasks: of one attempt, and of three."""
-    p, tasks = quoted.value("tb21/t1") / 100, int(quoted.value("tb21/tasks"))
-    return {
-        str(k): 100 * score_se(p, tasks=tasks, attempts=k) for k in (1, int(quoted.value("tb21/attempts")))
     }
 
 

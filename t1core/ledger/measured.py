@@ -13,6 +13,7 @@ import pandas as pd
 
 from t1core import analysis
 from t1core.analysis import Interval, mean_interval
+from t1core.analysis.tests_per_task import quantile
 from t1core.store import Run
 
 RESULTS = Path("figures") / "results"
@@ -66,7 +67,7 @@ class _Kept:
         }
         ev = analysis.explained_variance(self.steps, trials=self.trials)["critic"].dropna()
         told = {"start": f"first {size} steps, {_IDLE}", "end": f"last {size} steps, {_IDLE}"}
-        tests = kept.drop_duplicates("task_id")["num_tests"]
+        tests = analysis.tests_per_task(self.trials)
         found = {
             "reward/start": Measured(mean_interval(ends["start"]["reward"]), "", told["start"]),
             "reward/plateau_high": Measured(mean_interval(ends["end"]["reward"]), "", told["end"]),
@@ -77,11 +78,9 @@ class _Kept:
             "tokens/end": Measured(mean_interval(ends["end"]["context_tokens"]), "tokens", told["end"]),
             "ev/warm_start": Measured(mean_interval(ev.iloc[:5]), "", f"first five steps, {_IDLE}"),
             "ev/warm_high": Measured(mean_interval(ev.iloc[-size:]), "", told["end"]),
-            "pool/tests_median": _one(tests.median(), "tests", f"practice tasks, {_IDLE}"),
-            "pool/tests_p90": _one(
-                tests.quantile(0.9, interpolation="higher"), "tests", f"practice tasks, {_IDLE}"
-            ),
-            "pool/tests_max": _one(tests.max(), "tests", f"practice tasks, {_IDLE}"),
+            "pool/tests_median": _one(quantile(tests, 0.5), "tests", f"practice tasks, {_IDLE}"),
+            "pool/tests_p90": _one(quantile(tests, 0.9), "tests", f"practice tasks, {_IDLE}"),
+            "pool/tests_max": _one(quantile(tests, 1.0), "tests", f"practice tasks, {_IDLE}"),
             "reward/largest": _one(kept["reward"].max(), "", _IDLE),
         }
         ended = self.trials[(self.trials["kind"] == "train") & (self.trials["outcome"] != "failed")]

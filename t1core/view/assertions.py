@@ -39,10 +39,12 @@ def figure_assertions(
     )
     axes.legend(loc="lower right")
     counts = changes["change"].value_counts()
+    moved, chance = counts.get("gained", 0) + counts.get("lost", 0), 0.05 * len(changes)
+    verdict = "more than" if moved > 2 * chance else "no more than"
     finding(
         figure,
-        f"Between two windows of equal mean reward ({reward[0]:+.3f} [{reward[1]:+.3f}, {reward[2]:+.3f}]) "
-        f"{counts.get('gained', 0)} kinds of assertion are gained and {counts.get('lost', 0)} lost of {len(changes)}; "
-        f"chance alone gives about {0.05 * len(changes):.0f} in all",
+        f"Between two windows of equal mean reward ({reward[0]:+.3f} [{reward[1]:+.3f}, {reward[2]:+.3f}]) {moved} of "
+        f"{len(changes)} kinds of assertion change, {counts.get('lost', 0)} of them for the worse: {verdict} chance "
+        f"gives (about {chance:.0f})",
     )
     return figure

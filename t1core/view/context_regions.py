@@ -31,7 +31,7 @@ def figure_summary_regions(regions: pd.DataFrame, *, failed: float, attempts: in
         at["asked from"] - 90, 1, f"from {at['asked from']:,.0f}", ha="right", va="center", fontsize=7.5
     )
     axes.axvline(at["seen"], color="black", linestyle=":", linewidth=1.4)
-    axes.text(at["seen"] + 60, 2.5, f"quoted: median prompt, {at['seen']:,.0f}", fontsize=7.5)
+    axes.text(at["seen"] - 80, 2.5, f"quoted: median prompt, {at['seen']:,.0f}", fontsize=7.5, ha="right")
     axes.axvline(at["window"], color="black", linewidth=1)
     axes.text(at["window"] - 60, -0.62, f"window, {at['window']:,.0f}", fontsize=7.5, ha="right")
     axes.set_xticks(range(68_000, 87_000, 4_000))

@@ -165,11 +165,7 @@ def figure_evaluation_turns(quoted: pd.DataFrame, *, ranges: pd.DataFrame, turns
     `quoted`: name, value; `ranges`: label, low, high; `turns`: label, value.
     """
     figure, (left, right) = panels(2, height=2.8, width_ratios=(1.6, 1))
-    rows = [(row.name, row.value, None) for row in quoted.itertuples(index=False)]
-    for place, (name, value, _) in enumerate(reversed(rows)):
-        left.barh(place + 2, value, height=0.6, **QUOTED_BAR)
-        left.text(value + 6, place + 2, f"{value:g}", va="center", fontsize=7.5)
-        del name
+    means = quoted.iloc[::-1].reset_index(drop=True)
     for place, row in enumerate(ranges.iloc[::-1].itertuples()):
         left.plot(
             [row.low, row.high],
@@ -179,10 +175,13 @@ def figure_evaluation_turns(quoted: pd.DataFrame, *, ranges: pd.DataFrame, turns
             marker="s",
             markerfacecolor="white",
         )
-        left.text(row.high + 8, place, f"{row.low:g} to {row.high:g}", va="center", fontsize=7.5)
-    labels = [*ranges["label"].iloc[::-1], *[f"mean, {_NAMES[name]}" for name, *_ in reversed(rows)]]
+        left.text(row.high + 12, place, f"{row.low:g} to {row.high:g}", va="center", fontsize=7.5)
+    for place, value in enumerate(means["value"], start=len(ranges)):
+        left.barh(place, value, height=0.6, **QUOTED_BAR)
+        left.text(value + 6, place, f"{value:g}", va="center", fontsize=7.5)
+    labels = [*ranges["label"].iloc[::-1], *(f"mean, {_NAMES[name]}" for name in means["name"])]
     left.set_yticks(range(len(labels)), labels, fontsize=7.5)
-    left.set_xlim(0, 590)
+    left.set_xlim(0, 720)
     left.set_xlabel("turns in evaluation (quoted)")
     left.grid(axis="y", visible=False)
     right.barh(range(len(turns)), turns["value"].iloc[::-1], height=0.5, color=BLUE, **MEASURED_BAR)

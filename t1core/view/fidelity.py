@@ -44,8 +44,8 @@ def figure_gap_beside_quoted(runs: dict[str, pd.DataFrame], *, quoted: dict[str,
         )  # fmt: skip
         left.plot(
             frame["step"], frame["free"], label=f"measured: {name}, free",
-            **(MEASURED | {"color": ORANGE, "marker": marker, "linestyle": line, "markersize": 2.5}),
-        )  # fmt: skip
+            **(MEASURED | {"color": ORANGE, "marker": marker, "linestyle": line, "markersize": 3.5, "markerfacecolor":
+        "white"}), )  # fmt: skip
     left.set_yscale("log")
     left.set_ylim(1e-4, 0.4)
     left.set_xlabel("training step")

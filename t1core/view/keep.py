@@ -15,17 +15,10 @@ Change = Literal["same", "new", "data changed", "style changed", "file changed"]
 
 def save_figure(figure: Picture, path: Path | str) -> dict[str, str]:
     """Write `<path>.svg` and `<path>.png`, each whole or not at all; returns their SHA-256 by suffix."""
-    digests = {}
-    for suffix, content in (("svg", figure.svg()), ("png", figure.png())):
-        _replace(Path(f"{path}.{suffix}"), content)
-        digests[suffix] = hashlib.sha256(content).hexdigest()
-    return digests
-
-
-def figure_digests(figure: Picture) -> dict[str, str]:
-    """SHA-256 by suffix of what `save_figure` would write."""
-    drawn = {"svg": figure.svg(), "png": figure.png()}
-    return {suffix: hashlib.sha256(content).hexdigest() for suffix, content in drawn.items()}
+    content = _rendered(figure)
+    for suffix, data in content.items():
+        _replace(Path(f"{path}.{suffix}"), data)
+    return _digests(content)
 
 
 def keep_figure(
@@ -37,8 +30,8 @@ def keep_figure(
     parameters: Mapping[str, Any],
     inputs: Mapping[str, str],
     measured_at: Mapping[str, str],
-) -> None:
-    """Save a figure into `folder` and enter it in the folder's manifest.json.
+) -> Change:
+    """Save a figure into `folder` and enter it in the folder's manifest.json; returns what has changed by that.
 
     The entry names the notebook, its parameters, what it read with hashes, and the commits that runs among it were
     measured at. It holds hashes of what was drawn and of the files, so that "the data changed" and "the style changed"
@@ -46,6 +39,10 @@ def keep_figure(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    content = _rendered(figure)
+    change = _change(figure, content, folder=folder, name=name)
+    for suffix, data in content.items():
+        _replace(folder / f"{name}.{suffix}", data)
     entries = read_manifest(folder)
     entries[name] = {
         "notebook": notebook,
@@ -53,9 +50,10 @@ def keep_figure(
         "inputs_sha256": dict(inputs),
         "measured_at": dict(measured_at),
         "data_sha256": figure.data_sha256,
-        "files_sha256": save_figure(figure, folder / name),
+        "files_sha256": _digests(content),
     }
     _replace(folder / MANIFEST, (json.dumps(dict(sorted(entries.items())), indent=2) + "\n").encode())
+    return change
 
 
 def read_manifest(folder: Path | str) -> dict[str, dict[str, Any]]:
@@ -66,16 +64,28 @@ def read_manifest(folder: Path | str) -> dict[str, dict[str, Any]]:
 
 def change_of(figure: Picture, *, folder: Path | str, name: str) -> Change:
     """What is different now from the kept figure: its data, else how it is drawn, else its files, else nothing."""
+    return _change(figure, _rendered(figure), folder=Path(folder), name=name)
+
+
+def _change(figure: Picture, content: Mapping[str, bytes], *, folder: Path, name: str) -> Change:
     entry = read_manifest(folder).get(name)
     if entry is None:
         return "new"
     if figure.data_sha256 != entry["data_sha256"]:
         return "data changed"
-    if figure_digests(figure) != entry["files_sha256"]:
+    if _digests(content) != entry["files_sha256"]:
         return "style changed"
-    files = {suffix: Path(folder) / f"{name}.{suffix}" for suffix in entry["files_sha256"]}
-    kept = {s: hashlib.sha256(p.read_bytes()).hexdigest() if p.exists() else "" for s, p in files.items()}
-    return "same" if kept == entry["files_sha256"] else "file changed"
+    files = {suffix: folder / f"{name}.{suffix}" for suffix in content}
+    same = all(file.exists() and file.read_bytes() == content[suffix] for suffix, file in files.items())
+    return "same" if same else "file changed"
+
+
+def _rendered(figure: Picture) -> dict[str, bytes]:
+    return {"svg": figure.svg(), "png": figure.png()}
+
+
+def _digests(content: Mapping[str, bytes]) -> dict[str, str]:
+    return {suffix: hashlib.sha256(data).hexdigest() for suffix, data in content.items()}
 
 
 def _replace(path: Path, content: bytes) -> None:

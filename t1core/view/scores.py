@@ -25,7 +25,7 @@ def figure_size_vs_score(scores: pd.DataFrame, *, se_points: float) -> Picture:
     known = scores[scores["x"].notna()]
     unknown = scores[scores["x"].isna()]
     own = known["name"].isin(_OWN)
-    edge = known["x"].max() * 1.9
+    edge = known["x"].max() * 2.4
     how = {"linestyle": "", "marker": "s", "markersize": 5, "markerfacecolor": "white"}
     for part, color, label in (
         (known[own], VERMILION, "quoted: one model, five stages of training"),
@@ -38,7 +38,8 @@ def figure_size_vs_score(scores: pd.DataFrame, *, se_points: float) -> Picture:
     )  # fmt: skip
     for part in (scores[scores["name"].isin(_OWN)], unknown, known[~own]):
         for row, height in zip(part.itertuples(), _apart(part["value"]), strict=True):
-            offset, side = ((-7, -3), "right") if row.name in _OWN else ((7, -3), "left")
+            is_left = row.name in _OWN or row.x == known["x"].max()
+            offset, side = ((-7, -3), "right") if is_left else ((7, -3), "left")
             axes.annotate(
                 _OWN.get(row.name, row.what.split(" on Terminal")[0]), (edge if pd.isna(row.x) else row.x, height),
                 xytext=offset, textcoords="offset points", fontsize=7, ha=side,
@@ -48,7 +49,7 @@ def figure_size_vs_score(scores: pd.DataFrame, *, se_points: float) -> Picture:
         label=f"computed: one standard error of any score, {se_points:.1f} points",
     )  # fmt: skip
     axes.set_xscale("log")
-    axes.set_xlim(known["x"].min() / 2.6, edge * 2.2)
+    axes.set_xlim(known["x"].min() / 2.6, edge * 2.9)
     ticks = [122, 229, 295, 1040]
     axes.set_xticks(ticks, [f"{tick}" for tick in ticks])
     axes.minorticks_off()
