@@ -7,17 +7,15 @@ are medians over pairs, in turn, so that other work falls on both; CPU seconds a
 Memory is the proportional share (PSS) of all processes of the live boxes, each with its terminal.
 """
 
-import argparse
 import asyncio
 import resource
 import shutil
-import statistics
 import time
 from collections.abc import Awaitable, Callable
 
 import psutil
 
-from benchmarks.kept import Comparison, finish
+from benchmarks.kept import Comparison, command_line, finish, medians
 from t1core.sandbox.bubblewrap import BubblewrapSandbox
 from t1core.sandbox.sandbox import Box, BoxSpec
 
@@ -81,22 +79,11 @@ async def measure(*, num_pairs: int, num_live: int) -> dict[str, float]:
         live_bytes = pss_bytes() - before
     finally:
         await sandbox.close()
-    return {"bytes_a_live_box": live_bytes / num_live} | {
-        f"{name}_{kind}_s": statistics.median(pair[place] for pair in pairs)
-        for name, pairs in taken.items()
-        for place, kind in enumerate(("wall", "cpu"))
-    }
+    return {"bytes_a_live_box": live_bytes / num_live} | medians(taken)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--num-pairs", type=int, default=40)
-    parser.add_argument("--num-live", type=int, default=64)
-    parser.add_argument("--keep", action="store_true", help="write the result where git keeps it")
-    given = vars(parser.parse_args())
-    keep = given.pop("keep")
+    given, keep = command_line(__doc__, num_pairs=40, num_live=64)
     found = asyncio.run(measure(**given))
     for name, value in found.items():
         print(f"{name:18} {value:.4g}")

@@ -8,7 +8,6 @@ temperature 1, as many tokens, in bfloat16 on one thread, with random weights of
 count sampled tokens over CPU seconds of the process.
 """
 
-import argparse
 import asyncio
 import tempfile
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.kept import Comparison, finish
+from benchmarks.kept import Comparison, command_line, finish
 from t1core.records import SamplingParams
 
 VOCAB_SIZE = 768
@@ -109,17 +108,9 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    given, keep = command_line(
+        __doc__, num_trials=32, num_turns=4, num_prompt=200, num_context=60, num_new=40, num_rounds=2
     )
-    for name, default in (
-        ("--num-trials", 32), ("--num-turns", 4), ("--num-prompt", 200), ("--num-context", 60), ("--num-new", 40),
-        ("--num-rounds", 2),
-    ):  # fmt: skip
-        parser.add_argument(name, type=int, default=default)
-    parser.add_argument("--keep", action="store_true", help="write the result where git keeps it")
-    given = vars(parser.parse_args())
-    keep = given.pop("keep")
     found = measure(**given)
     beside = Comparison(
         f"the embedded engine at {given['num_trials']} live trials", "transformers generate()", "tokens/CPU s",

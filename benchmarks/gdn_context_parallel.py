@@ -14,7 +14,6 @@ import argparse
 import json
 import multiprocessing
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ import torch
 import torch.distributed as dist
 
 from t1core.model import cpu_shim, delta_rule, forward
+from t1core.model.kernels import hold_configurations
 
 OUTPUT = Path(__file__).resolve().parents[1] / "figures" / "results" / "gdn_context_parallel.json"
 WAYS = ("state", "state_scan", "heads", "gather")
@@ -226,7 +226,7 @@ def fla_report(case: Operator, *, num_slices: Sequence[int], repeats: int) -> di
     """flash-linear-attention's kernel with its fp32 state handed from slice to slice, against the whole."""
     from fla.ops.gated_delta_rule import chunk_gated_delta_rule
 
-    pinned = pin_configurations()
+    pinned = hold_configurations()
     dim, keys = case.head_dim, case.key_heads * case.head_dim
     repeat = case.value_heads // case.key_heads
     q, k, v = case.qkv.split([keys, keys, case.value_heads * dim], dim=-1)
@@ -277,25 +277,6 @@ def fla_report(case: Operator, *, num_slices: Sequence[int], repeats: int) -> di
             "seconds": timed(lambda cuts=cuts: run(cuts, backward=backward), repeats=repeats),
         }
     return report
-
-
-def pin_configurations() -> int:
-    """Hold every tuned kernel of flash-linear-attention to its first configuration; how many there are."""
-    from triton.runtime.autotuner import Autotuner
-
-    found: dict[int, Autotuner] = {}
-    for name, module in list(sys.modules.items()):
-        if name.startswith("fla."):
-            for value in vars(module).values():
-                while value is not None and not isinstance(value, Autotuner):
-                    value = (
-                        getattr(value, "fn", None) if type(value).__module__.startswith("triton") else None
-                    )
-                if isinstance(value, Autotuner):
-                    found[id(value)] = value
-    for tuner in found.values():
-        tuner.configs = tuner.configs[:1]
-    return len(found)
 
 
 def layer_report(rank: int, job: dict[str, Any]) -> None:

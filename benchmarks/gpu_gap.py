@@ -26,8 +26,10 @@ import numpy as np
 
 from benchmarks.gpu_model import machine, make_shape, num_params, write_random
 from t1core.analysis.routing_gap import WHOLE, flip_statistics, gap_statistics
+from t1core.model.kernels import Wanted
 from t1core.model.shape import ModelShape
 from t1core.records import Batch, Generation, RowStatus, SamplingParams, TrainingRow
+from t1core.rollout.engine import EngineDead
 from t1core.rollout.sglang import SGLangEngine
 from t1core.rollout.sglang.server import free_port
 
@@ -111,6 +113,7 @@ async def sample(
     lengths: Sequence[int],
     num_rows: Sequence[int],
     new_tokens: int,
+    log_file: Path,
     scratch: Path,
 ) -> tuple[dict[int, Rows], dict[str, Any]]:
     """Rows by length from a server of its own, and how long it took to start and to sample."""
@@ -119,7 +122,7 @@ async def sample(
         model,
         python=python,
         scratch=scratch / "engine",
-        log_file=scratch / "engine.log",
+        log_file=log_file,
         device=device,
         dtype=dtype,
         max_running=max(num_rows),
@@ -136,14 +139,22 @@ async def sample(
         for length, count in zip(lengths, num_rows, strict=True):
             prompts = prompts_of(count, length - new_tokens)
             began = time.perf_counter()
-            answers = await asyncio.gather(
-                *(
-                    engine.generate(
-                        prompt, sampling=SamplingParams(max_new_tokens=new_tokens), request_id=f"{length}/{i}"
+            try:
+                answers = await asyncio.gather(
+                    *(
+                        engine.generate(
+                            prompt,
+                            sampling=SamplingParams(max_new_tokens=new_tokens),
+                            request_id=f"{length}/{i}",
+                        )
+                        for i, prompt in enumerate(prompts)
                     )
-                    for i, prompt in enumerate(prompts)
                 )
-            )
+            except EngineDead as error:
+                # What shorter rows gave is still worth scoring.
+                took["died"] = f"length {length}: {error}"
+                print(took["died"], flush=True)
+                break
             took[f"sample_{length}_s"] = time.perf_counter() - began
             print(f"length {length}: {count} rows in {took[f'sample_{length}_s']:.1f} s", flush=True)
             rows[length] = list(zip(prompts, answers, strict=True))
@@ -162,7 +173,7 @@ class Scored:
 
 
 def score(
-    model: Path, batches: dict[int, Batch], *, precision: Literal["fp32", "bf16"], port: int
+    model: Path, batches: dict[int, Batch], *, precision: Literal["fp32", "bf16"], port: int, kernels: Wanted
 ) -> dict[int, Scored]:
     """Every batch through the trainer, in this process."""
     from t1core.train import process_group
@@ -177,6 +188,7 @@ def score(
             critic_path=None,
             shape=ModelShape.from_hf(model),
             precision=precision,
+            kernels=kernels,
             max_tokens_per_gpu=16_384,
         )
     )
@@ -189,6 +201,7 @@ def score(
             found[length] = Scored(replayed=trainer.score(batch), free=free, flips=flips)
             print(f"length {length}, {precision}: scored in {time.perf_counter() - began:.1f} s", flush=True)
     finally:
+        print(f"{precision}: {trainer.actor.kernels} kernels", flush=True)
         trainer.close()
     return found
 
@@ -207,6 +220,10 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=256)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--precision", default="bf16", choices=["bf16", "fp32"])
+    parser.add_argument(
+        "--kernels", default="auto", choices=["auto", "fused", "plain"], help="of the trainer"
+    )
+    parser.add_argument("--log", default="", help="where to keep what the server says")
     parser.add_argument("--output", default=str(OUTPUT), help="'' writes nothing")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -226,6 +243,7 @@ def main() -> None:
                 lengths=given.lengths,
                 num_rows=given.rows,
                 new_tokens=given.new_tokens,
+                log_file=Path(given.log or Path(scratch) / "engine.log"),
                 scratch=Path(scratch),
             )
         )
@@ -237,9 +255,13 @@ def main() -> None:
             )
             for length, pairs in rows.items()
         }
-        scored = score(model, batches, precision=given.precision, port=free_port())
+        scored = score(model, batches, precision=given.precision, port=free_port(), kernels=given.kernels)
         short = {length: batch for length, batch in batches.items() if length <= LONGEST_IN_FP32}
-        exact = score(model, short, precision="fp32", port=free_port()) if given.precision == "bf16" else {}
+        exact = (
+            score(model, short, precision="fp32", port=free_port(), kernels="plain")
+            if given.precision == "bf16"
+            else {}
+        )
     found = {
         length: compare(batch, scored[length], reference=exact.get(length))
         for length, batch in batches.items()
@@ -256,7 +278,8 @@ def main() -> None:
             "num_params": num_params(shape),
             "router_gain": given.router_gain, "head_gain": given.head_gain, "precision": given.precision,
             "num_layers": shape.num_layers, "num_experts": shape.num_experts,
-            "num_experts_per_tok": shape.num_experts_per_tok, "rows": given.rows, "new_tokens": given.new_tokens,
+            "num_experts_per_tok": shape.num_experts_per_tok, "kernels": given.kernels,
+            "rows": given.rows, "new_tokens": given.new_tokens,
         }  # fmt: skip
         kept = {"parameters": parameters, "by_length": found, "engine": took}
         if given.device == "cuda":

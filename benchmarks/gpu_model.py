@@ -1,5 +1,6 @@
 """The hybrid MoE models that the GPU benchmarks run, what their passes cost, and what they ran on."""
 
+import os
 import platform
 import subprocess
 import time
@@ -7,10 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from t1core.model.checkpoint import hf_sizes, initial_state, write_hf
 from t1core.model.shape import ModelShape
+from t1core.records import Batch
+from t1core.rollout.sglang.server import free_port
+
+DATASHEET_FLOPS_PER_S = 989e12
+"""Dense bf16 of an H100 or H200, by the vendor."""
 
 SIZES: dict[str, dict[str, int]] = {
     # 12 layers of 768 channels and 32 experts: 0.46B parameters, 0.13B of them active
@@ -25,6 +32,13 @@ SIZES: dict[str, dict[str, int]] = {
         hidden_size=1536, num_layers=24, num_attention_heads=16, num_query_groups=2, head_dim=128,
         linear_num_key_heads=8, linear_num_value_heads=16, linear_key_head_dim=128, linear_value_head_dim=128,
         num_experts=64, num_experts_per_tok=8, moe_intermediate_size=384, shared_expert_intermediate_size=384,
+        max_position_embeddings=65_536,
+    ),
+    # 12 layers of 1536 channels and 32 experts: 1.17B parameters, 0.33B of them active
+    "1b": dict(
+        hidden_size=1536, num_layers=12, num_attention_heads=12, num_query_groups=2, head_dim=128,
+        linear_num_key_heads=8, linear_num_value_heads=16, linear_key_head_dim=128, linear_value_head_dim=128,
+        num_experts=32, num_experts_per_tok=4, moe_intermediate_size=512, shared_expert_intermediate_size=512,
         max_position_embeddings=65_536,
     ),
     "tiny": dict(hidden_size=64, moe_intermediate_size=32, shared_expert_intermediate_size=32),
@@ -77,6 +91,38 @@ def forward_flops(shape: ModelShape, lengths: Sequence[int]) -> float:
     num_full = sum(shape.is_full_attention(i) for i in range(shape.num_layers))
     attention = sum(2 * n * n * shape.num_attention_heads * shape.head_dim for n in lengths)
     return 2.0 * active_params(shape) * sum(lengths) + num_full * attention
+
+
+def make_batch(shape: ModelShape, *, num_rows: int, length: int, seed: int, version: int) -> Batch:
+    """Rows of `length` random tokens, all but the first half sampled, random routes."""
+    rng = np.random.default_rng(seed)
+    total = num_rows * length
+    place = np.tile(np.arange(length), num_rows)
+    mask = (place >= length // 2).astype(np.uint8)
+    scores = rng.random((total - num_rows, shape.num_layers, shape.num_experts), dtype=np.float32)
+    routes = np.argpartition(scores, shape.num_experts_per_tok, axis=-1)[..., : shape.num_experts_per_tok]
+    return Batch(
+        step=0,
+        rollout_ids=tuple(f"row-{i}" for i in range(num_rows)),
+        tokens=rng.integers(0, shape.vocab_size, total).astype(np.int32),
+        cu_seqlens=(np.arange(num_rows + 1) * length).astype(np.int64),
+        loss_mask=mask,
+        rollout_log_probs=np.where(mask, -np.log(shape.vocab_size), 0.0).astype(np.float32),
+        weight_versions=np.where(mask, version, -1).astype(np.int32),
+        routed_experts=np.sort(routes, axis=-1).astype(np.uint8),
+        rewards=rng.random(num_rows).astype(np.float32),
+        num_tests=np.full(num_rows, 5, np.int32),
+    )
+
+
+def alone() -> None:
+    """Let this process be a world of its own."""
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+    }
 
 
 def matmul_flops_per_s(*, size: int = 8192, repeats: int = 10) -> float:

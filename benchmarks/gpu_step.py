@@ -9,7 +9,6 @@ of one copy of the same bytes between pinned memory and the device. The model is
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -19,62 +18,34 @@ import numpy as np
 import torch
 
 from benchmarks.gpu_model import (
+    DATASHEET_FLOPS_PER_S,
     active_params,
+    alone,
     forward_flops,
     machine,
+    make_batch,
     make_shape,
     matmul_flops_per_s,
     num_params,
     write_random,
 )
 from t1core.model.shape import ModelShape
-from t1core.records import Batch
-from t1core.rollout.sglang.server import free_port
 from t1core.train import offload
 from t1core.train.settings import TrainSettings
 from t1core.train.trainer import Trainer
 
 OUTPUT = Path(__file__).resolve().parents[1] / "figures" / "results" / "gpu_step.json"
-DATASHEET_FLOPS_PER_S = 989e12
-"""Dense bf16 of an H100 or H200, by the vendor."""
 # Passes of a step, in forwards of the whole batch: a backward is two. Critic forward, which gives V_old at gamma and
 # lambda 1, and backward; log-probs of the behaviour snapshot; actor forward and backward.
 FORWARDS_A_STEP = 3 + 1 + 3
 
 
-def make_batch(shape: ModelShape, *, num_rows: int, length: int, seed: int, version: int) -> Batch:
-    """Rows of `length` random tokens, all but the first half sampled, random routes."""
-    rng = np.random.default_rng(seed)
-    total = num_rows * length
-    place = np.tile(np.arange(length), num_rows)
-    mask = (place >= length // 2).astype(np.uint8)
-    scores = rng.random((total - num_rows, shape.num_layers, shape.num_experts), dtype=np.float32)
-    routes = np.argpartition(scores, shape.num_experts_per_tok, axis=-1)[..., : shape.num_experts_per_tok]
-    return Batch(
-        step=0,
-        rollout_ids=tuple(f"row-{i}" for i in range(num_rows)),
-        tokens=rng.integers(0, shape.vocab_size, total).astype(np.int32),
-        cu_seqlens=(np.arange(num_rows + 1) * length).astype(np.int64),
-        loss_mask=mask,
-        rollout_log_probs=np.where(mask, -np.log(shape.vocab_size), 0.0).astype(np.float32),
-        weight_versions=np.where(mask, version, -1).astype(np.int32),
-        routed_experts=np.sort(routes, axis=-1).astype(np.uint8),
-        rewards=rng.random(num_rows).astype(np.float32),
-        num_tests=np.full(num_rows, 5, np.int32),
-    )
-
-
 def measure(
-    *, size: str, num_rows: int, length: int, max_tokens: int, num_steps: int, recompute: bool
+    *, size: str, num_rows: int, length: int, max_tokens: int, num_steps: int, recompute: bool, wanted: str
 ) -> dict[str, Any]:
     """Everything above, for one model and batch, in this process."""
     shape = make_shape(size)
-    os.environ |= {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "RANK": "0",
-        "WORLD_SIZE": "1",
-    }
+    alone()
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch) / "model"
         write_random(shape, directory)
@@ -84,6 +55,7 @@ def measure(
                 critic_path=None,
                 shape=shape,
                 precision="bf16",
+                kernels=wanted,
                 max_tokens_per_gpu=max_tokens,
                 offload=True,
                 recompute=recompute,
@@ -103,6 +75,7 @@ def measure(
                 },
                 "step": _steps(trainer, shape, num_rows=num_rows, length=length, num_steps=num_steps),
                 "swap": _swap(trainer),
+                "kernels": str(trainer.actor.kernels),
                 "machine": machine(),
             }  # fmt: skip
         finally:
@@ -203,6 +176,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=2048)
     parser.add_argument("--max-tokens", type=int, default=16_384)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--kernels", default="auto", choices=["auto", "fused", "plain"])
     parser.add_argument("--recompute", action="store_true")
     parser.add_argument("--output", default=str(OUTPUT), help="'' writes nothing")
     given = parser.parse_args()
@@ -213,6 +187,7 @@ def main() -> None:
         max_tokens=given.max_tokens,
         num_steps=given.steps,
         recompute=given.recompute,
+        wanted=given.kernels,
     )
     step, swap = found["step"], found["swap"]
     print(

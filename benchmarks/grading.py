@@ -8,15 +8,13 @@ hashes, seals and supervises, which bare pytest does not. Wall times are medians
 those of the graded processes on one side and of pytest on the other.
 """
 
-import argparse
 import asyncio
 import re
-import statistics
 import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.kept import Comparison, finish
+from benchmarks.kept import Comparison, command_line, finish, medians
 from t1core.records import Task
 from t1core.sandbox.bubblewrap import BubblewrapSandbox
 from t1core.sandbox.request import box_spec
@@ -81,21 +79,11 @@ async def measure(*, num_pairs: int) -> dict[str, float]:
         finally:
             await grader.close()
             await sandbox.close()
-    return {"num_tests": float(task.num_tests)} | {
-        f"{name}_{kind}_s": statistics.median(pair[place] for pair in pairs)
-        for name, pairs in taken.items()
-        for place, kind in enumerate(("wall", "cpu"))
-    }
+    return {"num_tests": float(task.num_tests)} | medians(taken)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--num-pairs", type=int, default=20)
-    parser.add_argument("--keep", action="store_true", help="write the result where git keeps it")
-    given = vars(parser.parse_args())
-    keep = given.pop("keep")
+    given, keep = command_line(__doc__, num_pairs=20)
     found = asyncio.run(measure(**given))
     for name, value in found.items():
         print(f"{name:14} {value:.4g}")

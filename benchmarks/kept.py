@@ -4,10 +4,12 @@ A result is written to build/benchmarks, or with --keep to figures/results, whic
 the two.
 """
 
+import argparse
 import json
 import os
 import platform
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -51,6 +53,25 @@ class Comparison:
             f"{self.what} against {self.against}: {self.measured:.4g} {self.unit}, limit {self.limit:.4g} {self.unit}, "
             f"ratio {self.ratio:.3f}{told}"
         )
+
+
+def command_line(doc: str | None, **numbers: int) -> tuple[dict[str, int], bool]:
+    """The whole numbers that a benchmark takes as options, defaults given, and whether its result is to be kept."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
+    parser.add_argument("--keep", action="store_true", help="write the result where git keeps it")
+    given = vars(parser.parse_args())
+    return given, given.pop("keep")
+
+
+def medians(taken: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, float]:
+    """NAME_wall_s and NAME_cpu_s: medians of the (wall, CPU) seconds taken by each name."""
+    return {
+        f"{name}_{kind}_s": statistics.median(pair[place] for pair in pairs)
+        for name, pairs in taken.items()
+        for place, kind in enumerate(("wall", "cpu"))
+    }
 
 
 def machine() -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
     python -m benchmarks.route_storage [--tokens 33000] [--layers 48] [--experts 256] [--keep]
 
-Sets are drawn at random, all equally likely, which is the hardest case for a compressor. Times are CPU seconds of one
-thread, the best of several runs; GB/s counts the bytes of the plain uint8 record, whatever form is read or written.
+Eight of at most 256 experts serve a token. Sets are drawn at random, all equally likely, which is the hardest case for
+a compressor. Times are CPU seconds of one thread, the best of several runs; GB/s counts the bytes of the plain uint8
+record, whatever form is read or written.
 """
 
-import argparse
 import math
 import tempfile
 import time
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.kept import Comparison, finish
+from benchmarks.kept import Comparison, command_line, finish
 from t1core.records import Batch
 from t1core.routing import RoutePiece, canonical, compact, stitch, validate
 from t1core.store.packed_routes import TOPK, pack, unpack
@@ -119,19 +119,11 @@ def comparisons(sized: dict[str, float], timed: dict[str, float], *, num_bytes: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tokens", type=int, default=33_000, help="tokens of the trajectory")
-    parser.add_argument("--layers", type=int, default=48)
-    parser.add_argument("--experts", type=int, default=256, help="at most 256; 8 of them serve a token")
-    parser.add_argument("--keep", action="store_true", help="write the result where git keeps it")
-    args = parser.parse_args()
-    routes = random_routes(args.tokens - 1, layers=args.layers, experts=args.experts)
-    sized, timed = sizes(routes, experts=args.experts), speeds(routes, experts=args.experts)
-    print(
-        f"{args.tokens} tokens, {args.layers} layers, 8 of {args.experts}: {routes.nbytes / 2**20:.1f} MiB as uint8\n"
-    )
+    given, keep = command_line(__doc__, tokens=33_000, layers=48, experts=256)
+    tokens, layers, experts = given["tokens"], given["layers"], given["experts"]
+    routes = random_routes(tokens - 1, layers=layers, experts=experts)
+    sized, timed = sizes(routes, experts=experts), speeds(routes, experts=experts)
+    print(f"{tokens} tokens, {layers} layers, 8 of {experts}: {routes.nbytes / 2**20:.1f} MiB as uint8\n")
     for form, size in sized.items():
         print(f"{form:32} {size:8.1f} B a token")
     for step, seconds in timed.items():
@@ -139,9 +131,9 @@ def main() -> None:
     finish(
         "route_storage",
         comparisons(sized, timed, num_bytes=routes.nbytes),
-        parameters={"tokens": args.tokens, "layers": args.layers, "experts": args.experts, "topk": TOPK},
+        parameters=given | {"topk": TOPK},
         detail={"bytes_per_token": sized, "cpu_s": timed},
-        keep=args.keep,
+        keep=keep,
     )
 
 

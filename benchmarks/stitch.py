@@ -14,7 +14,6 @@ What is compared:
   prefix comparison a turn, slices rather than loops. It is slow, so fewer trials are stitched so.
 """
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.kept import Comparison, finish
+from benchmarks.kept import Comparison, command_line, finish
 from t1core.records import ModelCall, RowStatus, TrainingRow
 from t1core.tito import assemble
 
@@ -224,21 +223,8 @@ def comparisons(found: dict[str, Any]) -> list[Comparison]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--num-trials", type=int, default=512)
-    parser.add_argument("--num-list-trials", type=int, default=16)
-    parser.add_argument("--num-tokens", type=int, default=32_768)
-    parser.add_argument("--num-turns", type=int, default=40)
-    parser.add_argument("--keep", action="store_true", help="write the result where git keeps it")
-    given = parser.parse_args()
-    found = measure(
-        num_trials=given.num_trials,
-        num_list_trials=given.num_list_trials,
-        num_tokens=given.num_tokens,
-        num_turns=given.num_turns,
-    )
+    given, keep = command_line(__doc__, num_trials=512, num_list_trials=16, num_tokens=32_768, num_turns=40)
+    found = measure(**given)
     for name, way in found["ways"].items():
         rates = (
             f"{way['tokens_per_s']:.3g} tokens/s  {way['bytes_per_s'] / 1e9:.2f} GB/s"
@@ -247,7 +233,7 @@ def main() -> None:
         )
         print(f"{name:18} {1e3 * way['cpu_s']:9.2f} ms a trial (wall {1e3 * way['wall_s']:.2f})  {rates}")
     parameters = found.pop("parameters")
-    finish("stitch", comparisons(found), parameters=parameters, detail=found, keep=given.keep)
+    finish("stitch", comparisons(found), parameters=parameters, detail=found, keep=keep)
 
 
 if __name__ == "__main__":

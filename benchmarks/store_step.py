@@ -8,7 +8,6 @@ can do with less than moving its bytes. Both are written in turn, into the same 
 seconds of this process, the median of the rounds; wall time, which a busy disk decides, stands beside them.
 """
 
-import argparse
 import os
 import statistics
 import tempfile
@@ -22,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.kept import Comparison, finish
+from benchmarks.kept import Comparison, command_line, finish
 from benchmarks.stitch import make_calls
 from t1core.records import (
     Batch,
@@ -122,16 +121,7 @@ def measure(*, num_trials: int, num_tokens: int, num_turns: int, num_rounds: int
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--num-trials", type=int, default=64)
-    parser.add_argument("--num-tokens", type=int, default=8192)
-    parser.add_argument("--num-turns", type=int, default=20)
-    parser.add_argument("--num-rounds", type=int, default=5)
-    parser.add_argument("--keep", action="store_true", help="write the result where git keeps it")
-    given = vars(parser.parse_args())
-    keep = given.pop("keep")
+    given, keep = command_line(__doc__, num_trials=64, num_tokens=8192, num_turns=20, num_rounds=5)
     found = measure(**given)
     for name, value in found.items():
         print(f"{name:16} {value:.4g}")

@@ -1,18 +1,17 @@
 """The `t1` command."""
 
-import contextlib
 import os
-import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from t1core.campaign import commands
+from t1core.campaign import commands, pool_model_commands
 from t1core.campaign.commands import Overrides, Preset, RunPath
+from t1core.campaign.commands import interruptible as _interruptible
 from t1core.campaign.commands import say as _say
+from t1core.campaign.pool_commands import pool_app
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
@@ -484,19 +483,9 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the block alike, and the command with 130."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 commands.register(app)
+pool_model_commands.register(pool_app)
+app.add_typer(pool_app, name="pool")
 
 
 def main() -> None:

@@ -48,6 +48,13 @@ from t1core.analysis.quoted_checks import (
     check_throughput,
     check_warm_critic,
 )
+from t1core.analysis.reward_density import (
+    CountedTrials,
+    RewardDensity,
+    check_reward_density,
+    measure_reward_density,
+    read_counted_trials,
+)
 from t1core.analysis.rewarding import farming_pays, reward_by_passed, reward_by_turns
 from t1core.analysis.routing_gap import check_routing_gap, flips_by_layer, replay_effect, tails
 from t1core.analysis.scores import score_table
@@ -57,9 +64,11 @@ from t1core.analysis.tests_per_task import tests_per_task
 
 __all__ = [
     "Check",
+    "CountedTrials",
     "Difference",
     "Interval",
     "QuarterGain",
+    "RewardDensity",
     "RunFrames",
     "accepted",
     "assert_holds",
@@ -76,6 +85,7 @@ __all__ = [
     "check_fidelity",
     "check_learning",
     "check_pools",
+    "check_reward_density",
     "check_rewards",
     "check_rise",
     "check_routing_gap",
@@ -102,6 +112,7 @@ __all__ = [
     "logprob_gap",
     "lost_by_family",
     "mean_interval",
+    "measure_reward_density",
     "noise_table",
     "our_cases",
     "over_runs",
@@ -111,6 +122,7 @@ __all__ = [
     "predicted_peaks",
     "quarter_gain",
     "quoted_cases",
+    "read_counted_trials",
     "replay_effect",
     "replica_times",
     "reward_by_passed",

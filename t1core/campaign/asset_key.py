@@ -30,12 +30,14 @@ POLICY = (
     "campaign/asset.py",
     "campaign/assets.py",
     "campaign/demonstrations.py",
+    "campaign/nano.py",
     "campaign/warm_start.py",
 )
 CAMPAIGN = (
     "**/*.py",
     "!analysis/**/*.py",
     "!view/**/*.py",
+    "!failures/**/*.py",
     "!cli.py",
     "!campaign/notebook*.py",
     "!campaign/execute.py",
@@ -43,6 +45,8 @@ CAMPAIGN = (
     "!campaign/report.py",
     "!campaign/sinks.py",
     "!campaign/commands.py",
+    "!campaign/pool_*.py",
+    "!pools/**/*.py",
     "!campaign/comparison.py",
     "!campaign/rehearsal.py",
     "!campaign/project.py",

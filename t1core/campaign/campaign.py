@@ -14,6 +14,7 @@ from pathlib import Path
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.asset import Assets
 from t1core.campaign.live import telling
+from t1core.campaign.pool_check import check_verifiers
 from t1core.campaign.preflight import check_budgets, check_machine, check_plan
 from t1core.campaign.run_name import new_run_name
 from t1core.campaign.sinks import feeding
@@ -48,6 +49,7 @@ def run_campaign(
     pool = Pool.open(assets.pool)
     check_plan(config, pool, say=say)
     check_budgets(config, pool, actor=assets.actor, say=say)
+    verifiers = check_verifiers(config, pool, say=say)
     run = Run.create(
         config.run_root,
         campaign=config.name,
@@ -62,6 +64,7 @@ def run_campaign(
             "actor": str(assets.actor),
             "critic": str(assets.critic) if assets.critic else None,
             "is_evaluated": is_evaluated,
+            "verifiers_asked": verifiers,
         }
     )
     return carry_out(config, assets, pool=pool, run=run, say=say, is_evaluated=is_evaluated)
@@ -123,10 +126,16 @@ async def _run(
     log("starting trainer, engine and trial host")
     async with start_crew(config, actor_path=assets.actor, critic_path=assets.critic, logs=run.logs) as crew:
         run.update_status(state=RunState.RUNNING, phase="started")
-        for trainer, seconds in zip(crew.trainers, crew.warm_up_s, strict=True):
-            if seconds:
-                told = ", ".join(f"{role} {taken:.1f} s" for role, taken in seconds.items())
-                log(f"{trainer.name}: kernels compiled and warm ({told})")
+        for trainer, found in zip(crew.trainers, crew.trainer_health, strict=True):
+            told = ", ".join(f"{role} {taken:.1f} s" for role, taken in found["warm_up_s"].items())
+            log(
+                f"{trainer.name}: kernels {found['kernels']}"
+                + (f"; compiled and warm: {told}" if told else "")
+            )
+        run.record_parts(
+            {part.name: found for part, found in zip(crew.trainers, crew.trainer_health, strict=True)}
+            | {crew.engine.name: crew.engine_health}
+        )
         if config.rollout.engine == "sglang":
             health = crew.engine_health
             log(

@@ -3,6 +3,9 @@
 They import what they need when they are called, so that `t1` itself stays quick.
 """
 
+import contextlib
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +18,18 @@ Overrides = Annotated[list[str] | None, typer.Option("--set", help="dotted overr
 
 def say(line: str) -> None:
     print(line, flush=True)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the block alike, and the command with 130."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def register(app: typer.Typer) -> None:

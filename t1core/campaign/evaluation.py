@@ -16,7 +16,8 @@ from t1core.config import CampaignConfig
 from t1core.controller.evaluate import score_split
 from t1core.records import Score
 from t1core.store import Run, RunState, collect_provenance
-from t1core.tasks.pool import Entry, Pool
+from t1core.tasks.index import Entry
+from t1core.tasks.pool import Pool
 
 Say = Callable[[str], None]
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from t1core.campaign.calibrate import load_coefficients
+from t1core.campaign.nano import nano_shape
 from t1core.capacity.memory import GIB, PUBLISHED, Coefficients, HostLoad, Load
 from t1core.capacity.plans import Plan
 from t1core.capacity.report import (
@@ -20,7 +21,6 @@ from t1core.capacity.sizes import shape_of
 from t1core.capacity.throughput import Trials, best_split, simulate
 from t1core.config import CampaignConfig
 from t1core.model import known
-from t1core.model.shape import ModelShape
 from t1core.store import Run
 
 _USES = dict(zip(("actor", "critic", "turns", "resident"), USES, strict=True))
@@ -140,25 +140,12 @@ def measured_work(run: Run) -> tuple[float, float]:
     return float(metrics["time/rollout_s"].median()), float(metrics["time/train_s"].median()) * num_ranks
 
 
-def _nano(config: CampaignConfig) -> ModelShape:
-    model = config.model
-    return ModelShape.nano(
-        vocab_size=model.vocab_size,
-        hidden_size=model.hidden_size,
-        num_layers=model.num_layers,
-        num_experts=model.num_experts,
-        num_experts_per_tok=model.num_experts_per_tok,
-        moe_intermediate_size=model.moe_intermediate_size,
-        shared_expert_intermediate_size=model.moe_intermediate_size,
-    )
-
-
 def check_capacity(config: CampaignConfig) -> None:
     """Raise ValueError when the plan does not fit the GPUs that `capacity.gpu_memory_gib` names; 0 names none."""
     train, capacity = config.train, config.capacity
     if not capacity.gpu_memory_gib:
         return
-    shape = known.shape_of(config.model.actor_path) if config.model.actor_path else _nano(config)
+    shape = known.shape_of(config.model.actor_path) if config.model.actor_path else nano_shape(config.model)
     coefficients: Coefficients = (
         load_coefficients(capacity.calibration) if capacity.calibration else PUBLISHED
     )

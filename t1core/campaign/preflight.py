@@ -1,13 +1,16 @@
 """Checks before anything starts: a plan that does not fit this machine is refused with the reason and the way out."""
 
+import math
 import os
 import shutil
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 
 import psutil
 
 from t1core.agent.choose import wording_of
+from t1core.agent.context import capped_line
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.planning import check_capacity
 from t1core.campaign.sinks import missing_packages
@@ -17,10 +20,13 @@ from t1core.config import CampaignConfig
 from t1core.controller.evaluate import SPLITS
 from t1core.sandbox.descriptors import raise_descriptors
 from t1core.sandbox.kinds import probe_kind
-from t1core.tasks.harbor import SCRIPT_TEST
+from t1core.tasks.index import VERIFIER_KEY
+from t1core.tasks.order import spread
 from t1core.tasks.pool import Pool
 from t1core.train.checkpoint_directory import EXACT, damage, newest_whole
 from t1core.verifier.reward import counted_reward
+
+_MAX_READ_TASKS = 2000  # instructions that are tokenised before a start, some two seconds
 
 
 def check_machine(config: CampaignConfig) -> None:
@@ -96,17 +102,18 @@ def check_load(checkpoint: Path) -> None:
 
 
 def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None] = print) -> None:
-    """Raise ValueError when the pool cannot carry the campaign. A held-out split that it lacks is said: it is not
-    evaluated.
+    """Raise ValueError when the pool cannot carry the campaign. What has no effect is said: the critic's settings in a
+    campaign without one, and a held-out split that the pool lacks, which is not evaluated.
     """
     check_capacity(config)
+    if config.train.advantage == "grpo" and (unread := _settings_of_the_critic(config)):
+        say(f"train.advantage=grpo builds no critic, so these have no effect: {', '.join(unread)}")
     train = pool.split("train")
-    if config.reward.kind == "dense" and all(
-        entry.num_tests < 2 and entry.test_names != (SCRIPT_TEST,) for entry in train
-    ):
+    if config.reward.kind == "dense" and all(entry.verifier == "binary" for entry in train):
         raise ValueError(
-            f"reward.kind='dense' on pool {pool.directory}, whose tasks have one test each: there is nothing to count; "
-            "use reward.kind='binary' or a pool with several tests a task"
+            f"reward.kind='dense' on pool {pool.directory}, whose verifiers are binary (one test a task, or "
+            f"metadata.{VERIFIER_KEY} says so): there is nothing to count; use reward.kind='binary' or a pool with "
+            "several tests a task"
         )
     if ":" in config.reward.kind:
         counted_reward(config.reward.kind, passed=1, total=2, scale=config.reward.scale)
@@ -119,6 +126,18 @@ def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None]
     for split in SPLITS:
         if split not in pool.splits:
             say(f"pool {pool.directory} has no split {split!r}: it is not evaluated")
+
+
+def _settings_of_the_critic(config: CampaignConfig) -> list[str]:
+    """Those that presets hold for PPO, where they are not at their defaults, as `key=value`."""
+    rates, start = type(config.train.critic).model_fields, type(config.warm_start).model_fields
+    keys = [f"train.critic.{name}" for name in rates]
+    keys += [f"warm_start.{name}" for name in start if name.startswith("critic_")]
+    keys.append("model.critic_path")
+    default = CampaignConfig()
+    return [
+        f"{key}={value}" for key in keys if (value := attrgetter(key)(config)) != attrgetter(key)(default)
+    ]
 
 
 def check_budgets(
@@ -138,36 +157,45 @@ def check_budgets(
             f"context: prompts of up to {limits.summary.trigger} tokens, then a summary of up to "
             f"{limits.summary.summary} (asked for in {limits.summary.request}), in a window of {limits.context_tokens}"
         )
-    tasks = [task for split in ("train", *SPLITS) if split in pool.splits for task in pool.tasks(split)]
-    lengths = [len(tokenizer.first_prompt(wording.first_prompt(task.instruction, ""))) for task in tasks]
-    too_long = [
-        task.task_id for task, length in zip(tasks, lengths, strict=True) if length > limits.max_prompt_tokens
+    splits = [pool.split(split) for split in ("train", *SPLITS) if split in pool.splits]
+    num_tasks = sum(map(len, splits))
+    read = [
+        entry
+        for split in splits
+        for entry in spread(split, math.ceil(len(split) * min(1.0, _MAX_READ_TASKS / num_tasks)))
     ]
-    if tasks and len(too_long) == len(tasks):
+    lengths: list[int] = []
+    too_long: list[str] = []
+    for task in map(pool.task, read):
+        lengths.append(len(tokenizer.first_prompt(wording.first_prompt(task.instruction, ""))))
+        if lengths[-1] > limits.max_prompt_tokens:
+            too_long.append(task.task_id)
+    if len(read) < num_tasks:
+        say(
+            f"{len(read)} of {num_tasks} instructions, at even distances, are held against the context budget"
+        )
+    if read and len(too_long) == len(read):
         raise ValueError(
             f"agent.context_tokens={agent.context_tokens} allows prompts of {limits.max_prompt_tokens} tokens, and the "
             f"first prompts of pool {pool.directory} have {min(lengths)} and more: no task fits; raise it"
         )
     if too_long:
         say(
-            f"{len(too_long)} of {len(tasks)} tasks have a first prompt above {limits.max_prompt_tokens} tokens and "
+            f"{len(too_long)} of {len(read)} tasks have a first prompt above {limits.max_prompt_tokens} tokens and "
             f"end before their first turn: {_some(too_long)}"
         )
-    for what, setting, cap_s, asked in (
-        ("agent", "agent.agent_timeout_s", agent.agent_timeout_s, [task.agent_timeout_s for task in tasks]),
+    for what, setting, cap_s, field in (
+        ("agent", "agent.agent_timeout_s", agent.agent_timeout_s, "agent_timeout_s"),
         (
             "verifier",
             "rollout.verifier_timeout_s",
             config.rollout.verifier_timeout_s,
-            [task.verifier_timeout_s for task in tasks],
+            "verifier_timeout_s",
         ),
     ):
-        capped = [seconds for seconds in asked if seconds is not None and seconds > cap_s]
-        if capped:
-            say(
-                f"{len(capped)} of {len(tasks)} tasks ask for more {what} time ({min(capped):g} to {max(capped):g} s) "
-                f"than {setting}={cap_s:g} allows: they get {cap_s:g} s"
-            )
+        asked = [getattr(entry, field) for split in splits for entry in split]
+        if line := capped_line(what, asked_s=asked, cap_s=cap_s, setting=setting):
+            say(line)
 
 
 def _some(names: list[str]) -> str:

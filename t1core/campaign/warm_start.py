@@ -17,6 +17,7 @@ from pathlib import Path
 from t1core.agent.choose import wording_of
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.demonstrations import demonstration_batches
+from t1core.campaign.nano import nano_shape
 from t1core.config import CampaignConfig
 
 Say = Callable[[str], None]
@@ -30,7 +31,9 @@ def supervised_start(config: CampaignConfig, directory: Path, *, say: Say) -> No
     from t1core.model.convert import init_hf
 
     tokenizer = ChatTokenizer.load(directory)
-    init_hf(_shape(config, tokenizer), directory, seed=config.warm_start.seed)
+    # A multiple that tensor parallelism can split.
+    shape = nano_shape(config.model, vocab_size=-(-tokenizer.vocab_size // 64) * 64)
+    init_hf(shape, directory, seed=config.warm_start.seed)
     say(
         f"warm start: {config.warm_start.supervised_steps} supervised steps of "
         f"{config.warm_start.supervised_tokens} tokens on {_num_ranks()} processes"
@@ -41,21 +44,6 @@ def supervised_start(config: CampaignConfig, directory: Path, *, say: Say) -> No
         port = probe.getsockname()[1]
     _run_ranks(config.model_dump(mode="json"), str(directory), port)
     say(f"warm start: done in {time.monotonic() - began:.0f} s")
-
-
-def _shape(config: CampaignConfig, tokenizer: ChatTokenizer):
-    from t1core.model.shape import ModelShape
-
-    model = config.model
-    return ModelShape.nano(
-        vocab_size=-(-tokenizer.vocab_size // 64) * 64,  # a multiple that tensor parallelism can split
-        hidden_size=model.hidden_size,
-        num_layers=model.num_layers,
-        num_experts=model.num_experts,
-        num_experts_per_tok=model.num_experts_per_tok,
-        moe_intermediate_size=model.moe_intermediate_size,
-        shared_expert_intermediate_size=model.moe_intermediate_size,
-    )
 
 
 def _num_ranks() -> int:
@@ -123,12 +111,15 @@ def _rank(rank: int, num_ranks: int, tree: dict, directory: str, port: int) -> N
             shape=ModelShape.from_hf(Path(directory)),
             actor=Adam(lr=falling, weight_decay=0.0),
             loss_aggregation="token_mean",
+            precision=settings.supervised_precision,
             max_tokens_per_gpu=config.train.max_tokens_per_gpu,
             use_rollout_routing_replay=False,
             seed=settings.seed,
         )
     )
     trainer.setup()
+    if rank == 0:
+        print(f"  warm start: {trainer.actor.kernels} kernels", flush=True)
     batches = demonstration_batches(
         seed=settings.seed,
         tokens=settings.supervised_tokens,

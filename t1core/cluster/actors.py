@@ -192,8 +192,9 @@ class TrainerActor(_Process):
 
     def setup(
         self, config: dict[str, Any], *, actor_path: str, critic_path: str | None, master: tuple[str, int]
-    ) -> dict[str, float]:
-        """Build the rank's networks and, on a GPU, have their kernels compiled: the seconds that took, by role."""
+    ) -> dict[str, Any]:
+        """Build the rank's networks and, on a GPU, have their kernels compiled. Answers with `kernels`, which compute
+        them and why, and `warm_up_s`, the seconds that compiling took, by role."""
         os.environ |= {
             "MASTER_ADDR": master[0],
             "MASTER_PORT": str(master[1]),
@@ -213,10 +214,12 @@ class TrainerActor(_Process):
             self._held_port.close()
         for learner in self._trainer.learners.values():
             learner.model.register_forward_hook(self._advance)
-        if self._trainer.device.type == "cpu":
-            return {}
-        with self._working("warm_up"):
-            return self._trainer.warm_up(num_tokens=min(_WARM_UP_TOKENS, settings.max_tokens_per_gpu))
+        warm_up_s: dict[str, float] = {}
+        if self._trainer.device.type != "cpu":
+            with self._working("warm_up"):
+                num_tokens = min(_WARM_UP_TOKENS, settings.max_tokens_per_gpu)
+                warm_up_s |= self._trainer.warm_up(num_tokens=num_tokens)
+        return {"kernels": str(self._trainer.actor.kernels), "warm_up_s": warm_up_s}
 
     def train_batch(self, batch: Batch, **options: Any) -> Any:
         with self._working("train_batch"):

@@ -73,7 +73,7 @@ class Crew:
             cap=config.rollout.max_live_trials,
         )
         self.engine_health: dict[str, Any] = {}
-        self.warm_up_s: list[dict[str, float]] = []
+        self.trainer_health: list[dict[str, Any]] = []
 
     @property
     def parts(self) -> list[Part]:
@@ -326,7 +326,7 @@ async def _set_up(
         ),
         *(trainer.call("setup", tree, **paths, master=master, deadline_s=None) for trainer in crew.trainers),
     )
-    crew.warm_up_s = others[len(crew.hosts) :]
+    crew.trainer_health = others[len(crew.hosts) :]
     if config.train.use_rollout_routing_replay:
         await _probe_routes(crew, shape=shape, deadline_s=Deadlines.of(config).control_s)
 

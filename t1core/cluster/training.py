@@ -27,6 +27,7 @@ def train_settings(
             gdn_cp=train.gdn_cp,
         ),
         precision=train.precision,
+        kernels=train.kernels,
         actor=_adam(train.actor),
         critic=_adam(train.critic),
         eps_clip=train.eps_clip,

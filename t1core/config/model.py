@@ -1,7 +1,7 @@
 """The policy, its critic and how both get their start."""
 
 import os
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -30,6 +30,20 @@ class ModelSettings(Settings):
     """Experts chosen a token."""
     moe_intermediate_size: int = Field(64, ge=16)
     """Width of each expert and of the shared expert."""
+    num_attention_heads: int = Field(4, ge=1)
+    """Query heads of a gated-attention layer of the nano model."""
+    num_query_groups: int = Field(2, ge=1)
+    """Key and value heads of a gated-attention layer; must divide the query heads."""
+    head_dim: int = Field(32, ge=16, multiple_of=8)
+    """Channels of each of them."""
+    linear_num_key_heads: int = Field(2, ge=1)
+    """Key heads of a GatedDeltaNet layer of the nano model."""
+    linear_num_value_heads: int = Field(4, ge=1)
+    """Value heads of a GatedDeltaNet layer; a multiple of its key heads."""
+    linear_head_dim: int = Field(32, ge=16, multiple_of=16)
+    """Channels of each of them."""
+    max_position_embeddings: int = Field(8192, ge=512)
+    """Tokens of the longest row that engines take from the nano model."""
     vocab_size: int = Field(768, ge=384)
     """Size of the byte-level BPE trained on the practice pool's demonstrations."""
 
@@ -64,6 +78,8 @@ class WarmStartSettings(Settings):
     """Tokens a supervised step."""
     supervised_lr: float = Field(2e-3, gt=0)
     """Peak learning rate of the supervised phase."""
+    supervised_precision: Literal["fp32", "bf16"] = "fp32"
+    """Weights in the supervised phase. bf16 on a GPU takes the fused kernels."""
     critic_warmup_steps: int = Field(24, ge=0)
     """Actor-critic steps on the easy tasks; of the result only the critic is kept."""
     critic_warmup_batch: int = Field(40, ge=1)

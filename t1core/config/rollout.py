@@ -20,6 +20,9 @@ class TaskSettings(Settings):
     """Hardest practice level trained on; held-out tasks always span all levels."""
     shuffle: bool = True
     """Reshuffle the training tasks every epoch from the campaign's seed. Off: disk order."""
+    startup_sample: int = Field(60, ge=0)
+    """Training tasks of a `pool` of your own whose tests are run on the untouched workspace before anything starts, to
+    see that they answer. Practice tasks are tried when they are generated. 0: none."""
 
 
 class AgentSettings(Settings):

@@ -125,6 +125,10 @@ class TrainSettings(Settings):
     """Also score the batch with free routing, so that the log-prob gap without replay is a number."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Weights in training; gradients accumulate in fp32 either way."""
+    kernels: Literal["auto", "fused", "plain"] = "auto"
+    """fused: flash-linear-attention's delta rule, flash attention and fused norms, for bf16 weights on a GPU; refused
+    where they cannot run. plain: torch operations, anywhere. auto: fused where they can run. The run's log says which,
+    and why."""
     tensor_parallel: int = Field(1, ge=1)
     """Tensor parallel size."""
     pipeline_parallel: int = Field(1, ge=1)

@@ -15,7 +15,8 @@ from t1core.controller.schedule import evaluation_specs
 from t1core.records import Score
 from t1core.rollout.skim import skim
 from t1core.rollout.trial import TrialResult, TrialSpec
-from t1core.tasks.pool import Entry, Pool
+from t1core.tasks.index import Entry
+from t1core.tasks.pool import Pool
 
 SPLITS = ("heldout", "heldout_family")
 _HARNESS = ("agent", "sandbox", "verifier")

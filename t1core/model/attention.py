@@ -46,11 +46,17 @@ class PackedAttention(MegatronModule):
         rows = packed_seq_params
         assert isinstance(rows, PackedRows), "pass packed rows (t1core.model.forward.packed)"
         if self.cp_group.size() == 1:
-            split = (x.split(rows.lengths) for x in (query, key, value))
-            out = torch.cat([self._attend(q, k, v) for q, k, v in zip(*split, strict=True)])
+            out = self._attend_rows(query, key, value, rows)
         else:
             out = self._attend_across_ranks(query, key, value, rows)
         return out.flatten(1)
+
+    def _attend_rows(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rows: PackedRows
+    ) -> torch.Tensor:
+        """Each row for itself: [T, heads, d]."""
+        split = (x.split(rows.lengths) for x in (query, key, value))
+        return torch.cat([self._attend(q, k, v) for q, k, v in zip(*split, strict=True)])
 
     def _attend(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None

@@ -33,24 +33,39 @@ def fast_digest(tensors: Mapping[str, torch.Tensor]) -> str:
     The sum over 8-byte words x_i of x_i (2 i + 1), modulo 2^64. Every factor is odd, so one changed word always changes
     it; it is no protection against someone who wants it to stay. A fleeting check: words depend on the byte order.
     """
-    sums = [_word_sum(tensors[name]) for name in sorted(tensors)]
+    names = sorted(tensors)
+    factors: dict[torch.device, torch.Tensor] = {}
+    for device in {tensor.device for tensor in tensors.values()}:
+        most = max(_num_words(tensor) for tensor in tensors.values() if tensor.device == device)
+        factors[device] = torch.arange(min(most, _WORDS_AT_ONCE), device=device).mul_(2).add_(1)
+    sums = [_word_sum(tensors[name], factors[tensors[name].device]) for name in names]
+    # One wait for the device, not one a tensor.
+    values = torch.stack([total.to(sums[0].device) for total in sums]).tolist() if sums else []
     digest = hashlib.blake2b(digest_size=16)
-    for name, value in zip(sorted(tensors), sums, strict=True):
+    for name, value in zip(names, values, strict=True):
         tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {int(value)}\n".encode())
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {value}\n".encode())
     return digest.hexdigest()
 
 
-def _word_sum(tensor: torch.Tensor) -> torch.Tensor:
+def _num_words(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size() // 8
+
+
+def _word_sum(tensor: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """factors: int64 2 i + 1, as many as are summed at once."""
     raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     whole = len(raw) // 8 * 8
     if raw.storage_offset() % 8:  # a view that starts off the grid of words
         raw = raw.clone()
     words = raw[:whole].view(torch.int64)
-    rest = torch.nn.functional.pad(raw[whole:], (0, 8 - (len(raw) - whole))).view(torch.int64)
-    total = rest.sum() * (2 * (whole // 8) + 1)
+    total = torch.zeros((), dtype=torch.int64, device=raw.device)
     for begin in range(0, len(words), _WORDS_AT_ONCE):
         part = words[begin : begin + _WORDS_AT_ONCE]
-        factors = torch.arange(begin, begin + len(part), device=raw.device).mul_(2).add_(1)
-        total = total + factors.mul_(part).sum()
+        total = total + (part * factors[: len(part)]).sum()
+        if begin:  # the factors are those of the first part
+            total = total + part.sum() * (2 * begin)
+    if whole < len(raw):
+        rest = torch.nn.functional.pad(raw[whole:], (0, 8 - (len(raw) - whole))).view(torch.int64)
+        total = total + rest.sum() * (2 * (whole // 8) + 1)
     return total

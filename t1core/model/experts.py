@@ -54,9 +54,13 @@ class StackedExperts(MegatronModule):
         if x.shape[0] == 0:
             return x + 0 * (self.w1.sum() + self.w2.sum()).to(x.dtype), None
         ends = torch.as_tensor(tokens_per_expert).cumsum(0).to(device=x.device, dtype=torch.int32)
-        gate, up = F.grouped_mm(x, self.w1.transpose(1, 2), offs=ends).chunk(2, dim=-1)
-        inner = (F.silu(gate) * up * probs.unsqueeze(-1)).to(x.dtype)
+        inner = self._activate(F.grouped_mm(x, self.w1.transpose(1, 2), offs=ends), probs)
         return F.grouped_mm(inner, self.w2.transpose(1, 2), offs=ends), None
+
+    def _activate(self, both: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
+        """SwiGLU times the gate weights. both [n, 2 * inner], gate before up."""
+        gate, up = both.chunk(2, dim=-1)
+        return (F.silu(gate) * up * probs.unsqueeze(-1)).to(both.dtype)
 
     def sharded_state_dict(
         self, prefix: str = "", sharded_offsets: tuple = (), metadata: Any = None
@@ -120,7 +124,9 @@ class LocalMoELayer(MoELayer):
         order = torch.argsort(chosen, stable=True)
         places = torch.empty_like(order)
         places[order] = torch.arange(len(order), device=order.device)
-        counts = torch.bincount(chosen, minlength=self.config.num_moe_experts)
+        # bincount waits for a GPU, to learn the largest number.
+        counts = torch.zeros(self.config.num_moe_experts, dtype=torch.int64, device=chosen.device)
+        counts.scatter_add_(0, chosen, torch.ones_like(chosen))
         out, _ = self.experts(
             _Reorder.apply(x, order // k, places, k),
             counts,

@@ -24,9 +24,9 @@ from t1core.model.causal_conv import causal_conv1d
 from t1core.model.context_slices import ContextSlice, cut, to_slice, to_zigzag, with_halo
 from t1core.model.layout import GdnContextParallel
 from t1core.model.packed_rows import PackedRows
-from t1core.model.state_handover import Scan, Sequential
+from t1core.model.state_handover import Handover, Scan, Sequential
 
-# Megatron refuses to build the layer without flash-linear-attention, whose kernels are not used here.
+# Megatron refuses to build the layer without flash-linear-attention, which only the fused layer needs.
 common.HAVE_FLA = True
 _HANDOVERS = {"state": Sequential, "state_scan": Scan}
 
@@ -37,6 +37,11 @@ class TorchGatedDeltaNet(GatedDeltaNet):
     def __init__(self, *args: Any, gdn_cp: GdnContextParallel, **kwargs: Any) -> None:
         self.gdn_cp = gdn_cp
         super().__init__(*args, **kwargs)
+
+    @property
+    def chunk(self) -> int:
+        """Tokens of a chunk of the recurrence, on whose grid slices are cut."""
+        return delta_rule.CHUNK
 
     def _setup_variant_attrs(self) -> None:
         if self.gdn_cp != "heads":
@@ -74,18 +79,49 @@ class TorchGatedDeltaNet(GatedDeltaNet):
         """
         qkv, gate, beta, alpha = mixed.split(self.feat_dim_split, dim=-1)
         conv, decay, bias = self._own_head_parameters()
-        g = -decay.float().exp() * F.softplus(alpha.float() + bias.float())
         num_key_heads = self.num_k_heads_local_tp // self.cp_size
         if own is None:
-            handover, mixed_along = None, causal_conv1d(qkv, conv, rows)
+            handover, mixed_along = None, self._convolve(qkv, conv, rows)
         else:
             group, halo = self.pg_collection.cp, conv.shape[1] - 1
             wider, with_borrowed = with_halo(qkv, own, size=halo, group=group)
-            mixed_along = causal_conv1d(wider, conv, with_borrowed)[len(wider) - len(qkv) :]
-            state = num_key_heads, g.shape[-1] // num_key_heads, self.key_head_dim, self.value_head_dim
+            mixed_along = self._convolve(wider, conv, with_borrowed)[len(wider) - len(qkv) :]
+            repeat = alpha.shape[-1] // num_key_heads
+            state = num_key_heads, repeat, self.key_head_dim, self.value_head_dim
             handover = _HANDOVERS[self.gdn_cp](own, group, shape=state)
-        out = self.gated_delta_rule(
+        out = self._recur(
             mixed_along,
+            alpha,
+            beta,
+            decay,
+            bias,
+            rows=rows,
+            num_key_heads=num_key_heads,
+            handover=handover,
+        )
+        return self._gate(out, gate).flatten(1)
+
+    def _convolve(self, x: torch.Tensor, weight: torch.Tensor, rows: PackedRows) -> torch.Tensor:
+        """Causal convolution and SiLU. x [T, channels], weight [channels, taps]."""
+        return causal_conv1d(x, weight, rows)
+
+    def _recur(
+        self,
+        qkv: torch.Tensor,
+        alpha: torch.Tensor,
+        beta: torch.Tensor,
+        decay: torch.Tensor,
+        bias: torch.Tensor,
+        *,
+        rows: PackedRows,
+        num_key_heads: int,
+        handover: Handover | None,
+    ) -> torch.Tensor:
+        """The gated delta rule. qkv [T, channels]; alpha, beta [T, value heads] as projected; decay (A_log), bias
+        [value heads]. Returns [T, value heads, value_dim]."""
+        g = -decay.float().exp() * F.softplus(alpha.float() + bias.float())
+        return self.gated_delta_rule(
+            qkv,
             g,
             beta.sigmoid(),
             rows=rows,
@@ -93,11 +129,14 @@ class TorchGatedDeltaNet(GatedDeltaNet):
             key_dim=self.key_head_dim,
             handover=handover,
         )
+
+    def _gate(self, out: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
+        """Norm of each head, times SiLU of its gate. out [T, value heads, value_dim], gate [T, channels]."""
         gate = gate.view(out.shape)
-        return (self.out_norm(out) * F.silu(gate.float())).type_as(out).flatten(1)
+        return (self.out_norm(out) * F.silu(gate.float())).type_as(out)
 
     def _scan_own_slice(self, mixed: torch.Tensor, rows: PackedRows) -> torch.Tensor:
-        group, chunk = self.pg_collection.cp, delta_rule.CHUNK
+        group, chunk = self.pg_collection.cp, self.chunk
         own = rows.once(
             ("slice", group.size(), chunk),
             lambda: cut(rows, cp=group.size(), rank=group.rank(), chunk=chunk),

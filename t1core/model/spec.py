@@ -1,6 +1,7 @@
 """Megatron's description of the network: its configuration, and the modules of each layer."""
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,7 +25,15 @@ from megatron.core.transformer.transformer_layer import (
 
 from t1core.model.attention import PackedAttention
 from t1core.model.experts import LocalMoELayer, StackedExperts
+from t1core.model.fused import (
+    FlashAttention,
+    FusedExperts,
+    FusedGatedDeltaNet,
+    FusedPlainRMSNorm,
+    FusedRMSNorm,
+)
 from t1core.model.gated_delta_net import TorchGatedDeltaNet
+from t1core.model.kernels import PLAIN, Kernels
 from t1core.model.layout import Layout
 from t1core.model.norm import PlainRMSNorm, RMSNorm
 from t1core.model.shape import ModelShape
@@ -39,8 +48,8 @@ def transformer_config(
     recompute: bool,
     load_balancing: bool = False,
 ) -> TransformerConfig:
-    """Megatron's configuration of this shape: no dropout, no biases, no fused kernels, and no load-balancing loss
-    unless asked for.
+    """Megatron's configuration of this shape: no dropout, no biases, none of Megatron's own fused kernels, and no
+    load-balancing loss unless asked for.
     """
     # Megatron requires heads to divide by tp * cp, which only its own way of context parallelism needs.
     heads_are_spread = layout.gdn_cp == "heads"
@@ -109,24 +118,44 @@ def transformer_config(
     return config
 
 
-def block_spec(config: TransformerConfig, shape: ModelShape, *, layout: Layout) -> TransformerBlockSubmodules:
+@dataclass(frozen=True)
+class _Modules:
+    """The modules of a layer that plain and fused networks have each of their own."""
+
+    attention: type
+    delta_net: type
+    norm: type
+    plain_norm: type
+    experts: type
+
+
+_MODULES = {
+    False: _Modules(PackedAttention, TorchGatedDeltaNet, RMSNorm, PlainRMSNorm, StackedExperts),
+    True: _Modules(FlashAttention, FusedGatedDeltaNet, FusedRMSNorm, FusedPlainRMSNorm, FusedExperts),
+}
+
+
+def block_spec(
+    config: TransformerConfig, shape: ModelShape, *, layout: Layout, kernels: Kernels = PLAIN
+) -> TransformerBlockSubmodules:
     """The layers of this pipeline stage."""
+    chosen = _MODULES[kernels.is_fused]
     attention = ModuleSpec(
         module=SelfAttention,
         params={"attn_mask_type": AttnMaskType.causal},
         submodules=SelfAttentionSubmodules(
             linear_qkv=ColumnParallelLinear,
-            core_attention=PackedAttention,
+            core_attention=chosen.attention,
             linear_proj=RowParallelLinear,
-            q_layernorm=RMSNorm,
-            k_layernorm=RMSNorm,
+            q_layernorm=chosen.norm,
+            k_layernorm=chosen.norm,
         ),
     )
     delta_net = ModuleSpec(
-        module=TorchGatedDeltaNet,
+        module=chosen.delta_net,
         params={"gdn_cp": layout.gdn_cp},
         submodules=GatedDeltaNetSubmodules(
-            in_proj=ColumnParallelLinear, out_norm=PlainRMSNorm, out_proj=RowParallelLinear
+            in_proj=ColumnParallelLinear, out_norm=chosen.plain_norm, out_proj=RowParallelLinear
         ),
     )
     linears = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
@@ -139,21 +168,21 @@ def block_spec(config: TransformerConfig, shape: ModelShape, *, layout: Layout) 
         )
 
     experts = functools.partial(
-        LocalMoELayer, submodules=MoESubmodules(experts=StackedExperts, shared_experts=shared_expert)
+        LocalMoELayer, submodules=MoESubmodules(experts=chosen.experts, shared_experts=shared_expert)
     )
     first = get_transformer_layer_offset(config)
     layers = [
         ModuleSpec(
             module=TransformerLayer,
             submodules=TransformerLayerSubmodules(
-                input_layernorm=RMSNorm,
+                input_layernorm=chosen.norm,
                 self_attention=attention if shape.is_full_attention(i) else delta_net,
                 self_attn_bda=get_bias_dropout_add,
-                pre_mlp_layernorm=RMSNorm,
+                pre_mlp_layernorm=chosen.norm,
                 mlp=experts,
                 mlp_bda=get_bias_dropout_add,
             ),
         )
         for i in range(first, first + get_num_layers_to_build(config))
     ]
-    return TransformerBlockSubmodules(layer_specs=layers, layer_norm=RMSNorm)
+    return TransformerBlockSubmodules(layer_specs=layers, layer_norm=chosen.norm)

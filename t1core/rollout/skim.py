@@ -124,8 +124,12 @@ async def skim(
     began = now()
     rollout = StepRollout(carried=len(carried))
     waiting = deque(specs)
+    finished = _Finished()
     live = {trial.future: trial for trial in carried}
+    for future in live:
+        finished.watch(future)
     already_cut: set[str] = set()
+    is_tail_cut = False
     held = _Groups(rollout, size=group_size, accept=accept)
     order: dict[str, int] = {}
     ended: list[tuple[TrialResult, TrialSpec]] = []
@@ -139,12 +143,12 @@ async def skim(
             while waiting and len(live) < max_live and len(rollout.accepted) < accept:
                 spec = waiting.popleft()
                 future = asyncio.ensure_future(launch(spec))
+                finished.watch(future)
                 live[future] = LiveTrial(spec, now(), version(), future)
                 order.setdefault(_stem(spec), len(order))
                 rollout.launched += 1
                 rollout.retried += spec.attempt > 0
-            done, _ = await asyncio.wait(live, return_when=asyncio.FIRST_COMPLETED)
-            for future in sorted(done, key=lambda item: live[item].spec.trial_id):
+            for future in sorted(await finished.take(), key=lambda item: live[item].spec.trial_id):
                 trial = live.pop(future)
                 spec, result = trial.spec, _filed_under(step, future.result())
                 rollout.spans_s[spec.trial_id] = trial.since - began, now() - began
@@ -156,7 +160,8 @@ async def skim(
                 if failure is not None and failure.retryable and spec.attempt < max_retries:
                     waiting.append(next_attempt(spec))
             on_progress(rollout, len(live))
-            if len(rollout.accepted) >= accept and tail == "cut":
+            if len(rollout.accepted) >= accept and tail == "cut" and not is_tail_cut:
+                is_tail_cut = True
                 late = [trial.spec.trial_id for trial in live.values()]
                 late = [trial_id for trial_id in late if trial_id not in already_cut]
                 if late:
@@ -166,6 +171,8 @@ async def skim(
         late = [trial for trial in live.values() if trial.spec.trial_id not in already_cut]
         await end_trials(list(live.values()), cut=cut, to_cut=late, within_s=cleanup_deadline_s)
         raise
+    finally:
+        finished.close()
     for result, spec in sorted(ended, key=lambda item: order[_stem(item[1])]):
         _sort(rollout, result, held, spec)
     held.release()
@@ -225,6 +232,36 @@ def next_attempt(spec: TrialSpec) -> TrialSpec:
 
 def _stem(spec: TrialSpec) -> str:
     return spec.trial_id.removesuffix(f"~{spec.attempt}")
+
+
+class _Finished:
+    """Watched futures as they finish. asyncio.wait would touch every live one each time that one finishes."""
+
+    def __init__(self) -> None:
+        self._watched: set[asyncio.Future] = set()
+        self._done: set[asyncio.Future] = set()
+        self._some = asyncio.Event()
+
+    def watch(self, future: asyncio.Future) -> None:
+        self._watched.add(future)
+        future.add_done_callback(self._note)
+
+    async def take(self) -> set[asyncio.Future]:
+        """Wait until at least one has finished; each is given once."""
+        await self._some.wait()
+        self._some.clear()
+        taken, self._done = self._done, set()
+        return taken
+
+    def close(self) -> None:
+        """Forget those that are still running."""
+        for future in self._watched:
+            future.remove_done_callback(self._note)
+
+    def _note(self, future: asyncio.Future) -> None:
+        self._watched.discard(future)
+        self._done.add(future)
+        self._some.set()
 
 
 class _Groups:

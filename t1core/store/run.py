@@ -3,6 +3,7 @@
 <root>/<campaign>/<run>/
   config.json provenance.json status.json   what was asked, of which code, how far it is
   plan.json                                 what it was started from, for a later attempt
+  parts.json                                what its processes found themselves to be: kernels, versions
   metrics.jsonl metrics.parquet             live, a line a record; at close, in long form
   trajectories/{train,eval}_NNNN.parquet    a row a trial, turns and tests nested
   tokens/step_NNNN.safetensors              the trained batch and the trainer's per-token arrays
@@ -276,6 +277,11 @@ class Run:
         self._assert_writer()
         self._write_document("plan.json", "plan", plan)
 
+    def record_parts(self, parts: Mapping[str, Any]) -> None:
+        """What each part of the campaign found itself to be at its start, by its name: kernels, versions, sizes."""
+        self._assert_writer()
+        self._write_document("parts.json", "parts", parts)
+
     def record_attempt(self, provenance: Mapping[str, Any]) -> None:
         """The code and machine of a later attempt, beside its logs; the first's are the run's own."""
         self._assert_writer()
@@ -310,6 +316,12 @@ class Run:
 
     def provenance(self) -> dict[str, Any]:
         return self._read_document("provenance.json", "provenance")
+
+    def parts(self) -> dict[str, Any]:
+        """What `record_parts` kept; {} for a run that did not come so far, or of an older version."""
+        if not (self.path / "parts.json").exists():
+            return {}
+        return self._read_document("parts.json", "parts")
 
     def plan(self) -> dict[str, Any]:
         """What `record_plan` kept. ValueError for a run of an older version, which kept none."""

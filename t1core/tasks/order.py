@@ -3,6 +3,8 @@
 A resumed run needs no sampler state: position is the number of tasks launched so far.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
@@ -26,6 +28,13 @@ def draws(num_tasks: int, *, seed: int, start: int, number: int, shuffle: bool =
         return places
     orders = {epoch: epoch_order(num_tasks, seed=seed, epoch=epoch) for epoch in np.unique(epochs).tolist()}
     return np.array([orders[e][p] for e, p in zip(epochs.tolist(), places, strict=True)], dtype=np.int64)
+
+
+def spread[T](items: Sequence[T], number: int | None) -> list[T]:
+    """`number` of the items at even distances, all for None."""
+    if number is None or number >= len(items):
+        return list(items)
+    return [items[i * len(items) // number] for i in range(number)]
 
 
 def _check(num_tasks: int) -> None:

@@ -19,7 +19,8 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import nn
 
 from t1core.model import replay
-from t1core.model.forward import logits, packed
+from t1core.model.forward import outputs
+from t1core.model.kernels import Kernels
 from t1core.train.adam import Adam
 from t1core.train.streams import DeviceMicroBatch
 
@@ -89,6 +90,11 @@ class Learner:
         self.has_gradients = False
 
     @property
+    def kernels(self) -> Kernels:
+        """What computes the model."""
+        return self.model.kernels
+
+    @property
     def lr(self) -> float:
         """The learning rate of the next update."""
         return self.adam.lr.at(self.num_steps)
@@ -117,7 +123,7 @@ class Learner:
             if replayed:
                 assert micro.routes is not None
                 replay.arm(self.model, micro.routes)
-            out = logits(model, micro.tokens, micro.position_ids, packed(micro.cu_seqlens))
+            out = outputs(model, micro.tokens, micro.position_ids, micro.packed)
 
             def reduce(out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
                 loss, result = finish(out, micro)

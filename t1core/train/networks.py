@@ -6,6 +6,7 @@ import torch.distributed as dist
 from t1core.model import cpu_shim, layout, optimizer_fixes
 from t1core.model.build import build_model
 from t1core.model.convert import freeze, load_hf
+from t1core.model.kernels import choose
 from t1core.records.batch import Batch
 from t1core.train import process_group
 from t1core.train.learner import Learner, Role
@@ -47,11 +48,16 @@ def build_learner(settings: TrainSettings, role: Role) -> Learner:
         settings.shape,
         role=role,
         layout=settings.layout,
-        dtype=torch.bfloat16 if settings.precision == "bf16" else torch.float32,
+        dtype=settings.dtype,
         routing_replay=is_actor and settings.use_rollout_routing_replay,
         recompute=settings.recompute,
         value_outputs=1 if settings.value_bins is None else settings.value_bins.num,
         load_balancing=is_actor and settings.moe_aux_loss_coeff > 0,
+        kernels=choose(
+            settings.kernels,
+            dtype=settings.dtype,
+            context_parallel=settings.layout.gdn_cp if settings.layout.cp > 1 else None,
+        ),
     )
     load_hf(model, path, settings.shape)
     freeze(model, settings.shape, patterns=settings.actor_frozen if is_actor else settings.critic_frozen)

@@ -5,6 +5,7 @@ the objects they are and only their storages are emptied and refilled, so the vi
 and optimiser have of one another survive. Gradients that an update has used are dropped and come back as zeros.
 """
 
+import contextlib
 import os
 import socket
 from collections.abc import Iterator, Mapping
@@ -75,11 +76,12 @@ class Away:
 
 def offload(learner: Learner) -> Away:
     """Free the device memory of a learner, which cannot compute until `reload`."""
-    checksum = state_checksum(learner)
     gradients = _storages(buffer.grad_data for buffer in _buffers(learner))
     kept = _storages(_kept(learner))
     dropped = [] if learner.has_gradients else gradients
-    stored = tuple((storage, _to_host(storage)) for storage in kept)
+    with _beside():
+        stored = tuple((storage, _to_host(storage)) for storage in kept)
+    checksum = state_checksum(learner)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     away = Away(stored, tuple((storage, storage.nbytes()) for storage in dropped), checksum)
@@ -94,13 +96,26 @@ def reload(learner: Learner, away: Away) -> None:
     """Bring a learner back. AssertionError if one bit of weights, optimiser state or waiting gradients changed."""
     for storage, host in away.stored:
         storage.resize_(len(host))
-        _bytes_of(storage).copy_(host)
+        _bytes_of(storage).copy_(host, non_blocking=True)
     for storage, size in away.dropped:
         storage.resize_(size)
         _bytes_of(storage).zero_()
     assert state_checksum(learner) == away.checksum, (
         "weights, optimiser state or gradients changed while they were off the device"
     )
+
+
+@contextlib.contextmanager
+def _beside() -> Iterator[None]:
+    """Within the block copies are queued beside the device's other work; what follows waits for nothing, so
+    synchronise before the copies are used."""
+    if not torch.cuda.is_available():
+        yield
+        return
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield
 
 
 def state_checksum(learner: Learner) -> str:

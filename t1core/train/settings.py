@@ -3,7 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+import torch
+
 from t1core.config.off_policy import OffPolicySettings
+from t1core.model.kernels import Wanted
 from t1core.model.layout import Layout
 from t1core.model.shape import ModelShape
 from t1core.model.weights import matching
@@ -32,6 +35,7 @@ class TrainSettings:
     grpo_std_normalization divides by the group's deviation. offload: actor and critic take turns on the device.
     max_tokens_per_gpu counts tokens of a micro-batch on one rank; a longer row still gets a micro-batch of
     its own. measure_free_routing also scores each batch with free routing, which costs one more forward.
+    kernels: which compute the networks (t1core.model.kernels).
     recompute keeps each layer's input alone and runs its forward again in the backward pass. max_version_lag: how far
     behind the newest version a token's sampler may be; the snapshots of so many versions are kept beside the newest.
     """
@@ -41,6 +45,7 @@ class TrainSettings:
     shape: ModelShape
     layout: Layout = field(default_factory=Layout)
     precision: Literal["fp32", "bf16"] = "fp32"
+    kernels: Wanted = "auto"
     advantage: Literal["gae", "grpo"] = "gae"
     grpo_std_normalization: bool = True
     actor: Adam = field(default_factory=lambda: Adam(LearningRate(1e-6)))
@@ -117,6 +122,11 @@ class TrainSettings:
         matching(self.critic_frozen, shape=self.shape, role="critic")
         if self.critic_path is not None:
             refuse_other_head(self.critic_path, bins=self.value_bins, field="critic_path")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights in training."""
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
 
     @property
     def surrogate(self) -> SurrogateSettings:

@@ -4,6 +4,7 @@ Every rank holds the per-token scalars of the whole global batch (a few floats a
 weights and diagnostics are computed once, alike on every rank, whatever the layout.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
+from t1core.model.forward import packed
+from t1core.model.packed_rows import PackedRows
 from t1core.records.batch import Batch
 from t1core.train.packing import MicroBatch, assign_rows, pack_rows
 
@@ -31,6 +34,11 @@ class DeviceMicroBatch:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @functools.cached_property
+    def packed(self) -> PackedRows:
+        """The rows, with the tables that every layer and every pass over this micro-batch shares."""
+        return packed(self.cu_seqlens)
 
     def take(self, stream: torch.Tensor) -> torch.Tensor:
         """A stream of the batch [T] at the tokens predicted here, [P]; zero (False) where there is none."""

@@ -30,6 +30,7 @@ from t1core.view.learning import figure_reward_beside_quoted, figure_turns_and_t
 from t1core.view.noise import figure_noise
 from t1core.view.pools import figure_pool, figure_tests_per_task
 from t1core.view.reward import figure_reward
+from t1core.view.reward_density import figure_reward_density
 from t1core.view.rewarding import figure_length_shaping, figure_reward_kinds
 from t1core.view.routing_gap import figure_routing_gap
 from t1core.view.scores import figure_benchmarks, figure_size_vs_score
@@ -68,6 +69,7 @@ __all__ = [
     "figure_predicted_peaks",
     "figure_reward",
     "figure_reward_beside_quoted",
+    "figure_reward_density",
     "figure_reward_kinds",
     "figure_route_bytes",
     "figure_routing_gap",

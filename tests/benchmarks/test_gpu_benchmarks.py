@@ -84,7 +84,7 @@ def scored(tmp_path_factory):
     prompts = [rng.integers(0, 64, n, dtype=np.int32) for n in (7, 9)]
     rows = [make_row(prompt, answer(len(prompt)), f"row/{i}") for i, prompt in enumerate(prompts)]
     batch = Batch.from_rows(rows, step=0, num_tests=[1, 1])
-    return batch, score(model, {16: batch}, precision="fp32", port=29_531)[16]
+    return batch, score(model, {16: batch}, precision="fp32", port=29_531, kernels="plain")[16]
 
 
 def test_the_gap_is_of_the_sampled_tokens_and_replay_follows_the_record(scored):

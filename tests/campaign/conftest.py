@@ -38,6 +38,7 @@ def settings(actor: Path, pool: Path, tmp_path: Path) -> list[str]:
     return [
         f"model.actor_path={actor}",
         f"tasks.pool={pool}",
+        "tasks.startup_sample=2",
         f"run_root={tmp_path / 'runs'}",
         "cluster.min_free_memory_mb=500",
         "cluster.min_free_disk_mb=50",

@@ -6,7 +6,8 @@ from t1core.agent.prompt import WORDINGS
 from t1core.agent.tokenizer import train_tokenizer
 from t1core.campaign.preflight import check_budgets
 from t1core.config import load_config
-from t1core.tasks.pool import Pool, write_index
+from t1core.tasks.index import write_index
+from t1core.tasks.pool import Pool
 
 
 @pytest.fixture(scope="module")

@@ -52,8 +52,8 @@ def test_a_campaign_on_a_full_disk_ends_as_failed_and_its_records_stay_readable(
     disk.mkdir()
     kept.mkdir()
     settings = [
-        f"model.actor_path={actor}", f"tasks.pool={pool}", f"run_root={disk}", "cluster.min_free_memory_mb=0",
-        "cluster.min_free_disk_mb=0",
+        f"model.actor_path={actor}", f"tasks.pool={pool}", "tasks.startup_sample=0",
+        f"run_root={disk}", "cluster.min_free_memory_mb=0", "cluster.min_free_disk_mb=0",
     ]  # fmt: skip
     words = " ".join(f"--set '{setting}'" for setting in settings)
     # The checks need boxes, which an inner user namespace may not give; the disk is what is under test.

@@ -49,10 +49,10 @@ def test_a_flag_that_is_set_while_the_engine_returns_no_routes_fails_at_start_up
         set_up()
 
 
-def test_what_each_trainer_warmed_is_told_apart_from_what_several_hosts_answer():
+def test_what_each_trainer_says_is_told_apart_from_what_several_hosts_answer():
     class Warm(ActorCalls):
         async def call(self, method, *arguments, deadline_s, **options):
-            return {"actor": 1.5} if method == "setup" else None
+            return {"kernels": "plain"} if method == "setup" else None
 
     hosts = [ActorCalls("host 0"), ActorCalls("host 1")]
     crew = SimpleNamespace(
@@ -63,7 +63,7 @@ def test_what_each_trainer_warmed_is_told_apart_from_what_several_hosts_answer()
     )
     shape = ModelShape.nano(vocab_size=64)
     asyncio.run(_set_up(crew, config, shape=shape, actor_path="actor", critic_path=None, logs=Path("logs")))
-    assert crew.warm_up_s == [{"actor": 1.5}] * 2 and crew.engine_health is None
+    assert crew.trainer_health == [{"kernels": "plain"}] * 2 and crew.engine_health is None
 
 
 def test_without_the_flag_no_routes_are_asked_for():

@@ -11,12 +11,12 @@ from t1core.metrics import CATALOGUE, lookup
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted((ROOT / "docs" / "concepts").glob("*.md"))] + [
-    ROOT / "docs" / name for name in ("CLUSTER.md", "TROUBLESHOOTING.md", "YOURS.md")
+    ROOT / "docs" / name for name in ("CLUSTER.md", "POOLS.md", "TROUBLESHOOTING.md", "YOURS.md")
 ]
 COMMANDS = {
     (command.name or command.callback.__name__).replace("_", "-"): command
     for command in app.registered_commands
-}
+} | {group.name: group for group in app.registered_groups}
 SECTIONS = {key.rpartition(".")[0] for key in known_keys()} - {""}
 AREAS = {metric.name.split("/")[0] for metric in CATALOGUE}
 

@@ -114,6 +114,7 @@ def test_every_command_of_the_readme_exists():
     readme = (ROOT / "README.md").read_text()
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     commands = {command.name or command.callback.__name__ for command in app.registered_commands}
+    commands |= {group.name for group in app.registered_groups}
     assert {"quickstart", "test"} <= set(re.findall(r"(?:^|`)make ([a-z-]+)", readme, re.M)) <= targets
     assert (
         {"notebook", "doctor"} <= set(re.findall(r"(?:^\.venv/bin/|`)t1 ([a-z-]+)", readme, re.M)) <= commands

@@ -4,6 +4,7 @@ import hashlib
 
 import torch
 
+from t1core.model import checksum
 from t1core.model.checksum import fast_digest
 
 
@@ -12,6 +13,13 @@ def test_the_sum_of_three_words_and_a_rest_by_hand():
     raw = torch.cat([torch.tensor([5, 7, 11]).view(torch.uint8), torch.tensor([1, 2], dtype=torch.uint8)])
     expected = hashlib.blake2b(b"x torch.uint8 (26,) 3672\n", digest_size=16).hexdigest()
     assert fast_digest({"x": raw}) == expected
+
+
+def test_words_summed_in_parts_have_the_sum_of_the_whole(monkeypatch):
+    words = torch.randint(-(2**62), 2**62, (1000,))
+    whole = fast_digest({"x": words})
+    monkeypatch.setattr(checksum, "_WORDS_AT_ONCE", 96)
+    assert fast_digest({"x": words}) == whole
 
 
 def test_every_bit_name_type_and_shape_matters_and_the_order_of_a_mapping_does_not():

@@ -39,6 +39,12 @@ def test_what_was_written_reads_back(run):
     assert run.config() == {"seed": 0}
 
 
+def test_what_the_parts_found_themselves_to_be_reads_back(run):
+    assert run.parts() == {}
+    run.record_parts({"trainer 0": {"kernels": "plain (torch sees no CUDA device)", "warm_up_s": {}}})
+    assert Run.open(run.path).parts()["trainer 0"]["kernels"].startswith("plain")
+
+
 def test_a_column_that_is_nan_throughout_stays_a_column(run):
     run.record_metrics({"critic/explained_variance": math.nan, "reward/mean": 0.1}, step=0)
     assert list(run.metrics().columns) == ["critic/explained_variance", "reward/mean"]

@@ -36,6 +36,7 @@ WORDS = {
     "chunk_reward": "once",
     "loss_aggregation": "token_mean",
     "precision": "bf16",
+    "kernels": "plain",
     "actor_frozen": ("embed_tokens",),
     "critic_frozen": ("value_head",),
     "off_policy": OffPolicySettings(importance="tis"),

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from t1core.records.task import Task
 from t1core.tasks.harbor import load_task
+from t1core.tasks.order import spread
 from t1core.tasks.pool import Pool
 from t1core.tasks.practice.exercise import Demonstration
 from t1core.tasks.practice.families import Space, exercise
@@ -52,8 +52,8 @@ def check_pool(
 
     `pytest_sample` of those also run through pytest (about half a second each).
     """
-    entries = _spread(pool.entries, sample)
-    with_pytest = {entry.task_id for entry in _spread(entries, pytest_sample)}
+    entries = spread(pool.entries, sample)
+    with_pytest = {entry.task_id for entry in spread(entries, pytest_sample)}
     paths = [str(pool.directory / entry.path) for entry in entries]
     flags = [entry.task_id in with_pytest for entry in entries]
     if num_processes <= 1:
@@ -86,13 +86,6 @@ def check_task(directory: Path | str, *, with_pytest: bool = False) -> CheckResu
 
 def _check_pair(pair: tuple[str, bool]) -> CheckResult:
     return check_task(pair[0], with_pytest=pair[1])
-
-
-def _spread[T](items: Sequence[T], number: int | None) -> list[T]:
-    """`number` of the items at even distances, all for None."""
-    if number is None or number >= len(items):
-        return list(items)
-    return [items[i * len(items) // number] for i in range(number)]
 
 
 def _demonstration(task: Task) -> Demonstration:

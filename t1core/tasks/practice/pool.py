@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from t1core.tasks.pool import Pool, write_index
+from t1core.tasks.index import write_index
+from t1core.tasks.pool import Pool
 from t1core.tasks.practice.exercise import Demonstration
 from t1core.tasks.practice.families import (
     HELDOUT_FAMILIES,

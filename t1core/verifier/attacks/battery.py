@@ -6,13 +6,14 @@ each attack, in a box of its own, graded as a trial is         -> refused, or th
 
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from t1core.records import Grade, Task
 from t1core.sandbox.request import box_spec
-from t1core.sandbox.sandbox import BoxDied, Sandbox
+from t1core.sandbox.sandbox import BoxBroken, BoxDied, Layer, Sandbox
 from t1core.verifier.attacks.attack import Attack, placeholders
 from t1core.verifier.attacks.inside import BYPASSES_INSIDE, REFUSED_INSIDE
 from t1core.verifier.attacks.outside import LEFT_IN_THE_BOX, PROGRAMS
@@ -40,17 +41,34 @@ class Outcome:
         return self.gained != 0
 
 
+@dataclass(frozen=True)
+class Played:
+    """What a script left: its layer, which lives as long as the block that gave it, and what the script printed.
+    `ended` is False when the box died or the time was up before the script's end."""
+
+    layer: Layer
+    ended: bool
+    stdout: bytes
+    duration_s: float
+
+
 class Bench:
     """Plays scripts in boxes of a task and grades what they left."""
 
-    def __init__(self, task: Task, *, sandbox: Sandbox, grader: Grader) -> None:
-        self._task, self._sandbox, self._grader = task, sandbox, grader
+    def __init__(
+        self, task: Task, *, sandbox: Sandbox, grader: Grader, limits: Mapping[str, int] = LIMITS
+    ) -> None:
+        """`limits` are those of `box_spec`."""
+        self._task, self._sandbox, self._grader, self._limits = task, sandbox, grader, limits
 
-    async def grade(self, script: str, *, files: Path | None = None) -> Grade:
-        """Run `script` in a fresh box, with the directory `files` at /solution when given, and grade it."""
+    @contextlib.asynccontextmanager
+    async def played(
+        self, script: str, *, files: Path | None = None, deadline_s: float = BOX_DEADLINE_S
+    ) -> AsyncIterator[Played]:
+        """Run `script` in a fresh box, with the directory `files` at /solution when given."""
         environment = self._task.path / "environment"
         box = await self._sandbox.open(
-            box_spec(self._task.environment, box_id="attack", environment_dir=environment, **LIMITS)
+            box_spec(self._task.environment, box_id="attack", environment_dir=environment, **self._limits)
         )
         try:
             for file in sorted(files.rglob("*")) if files is not None else ():
@@ -61,16 +79,28 @@ class Bench:
                 path.write_text(script)
                 await box.put(path, "/run/t1/script.sh")
             env = self._task.solution_env if files is not None else None
-            with contextlib.suppress(BoxDied):  # by a limit, say; what it left is graded
-                await box.exec("bash /run/t1/script.sh", timeout_s=BOX_DEADLINE_S, env=env)
+            result, started = None, time.monotonic()
+            with contextlib.suppress(BoxDied, BoxBroken):  # by a limit, say; what it left is graded
+                result = await box.exec("bash /run/t1/script.sh", timeout_s=deadline_s, env=env)
+            duration_s = time.monotonic() - started
             layer = await box.snapshot()
             try:
-                with tempfile.TemporaryDirectory(prefix="t1-grade-") as attempt:
-                    return await self._grader.grade(self._task, layer, attempt_dir=Path(attempt))
+                ended = result is not None and not result.timed_out
+                yield Played(layer, ended, result.stdout if result is not None else b"", duration_s)
             finally:
                 layer.close()
         finally:
             await box.close()
+
+    async def graded(self, layer: Layer, *, task: Task | None = None) -> Grade:
+        """Grade a layer, by the tests of another task when given."""
+        with tempfile.TemporaryDirectory(prefix="t1-grade-") as attempt:
+            return await self._grader.grade(task or self._task, layer, attempt_dir=Path(attempt))
+
+    async def grade(self, script: str, *, files: Path | None = None) -> Grade:
+        """Run `script` as `played` does, and grade what it left."""
+        async with self.played(script, files=files) as played:
+            return await self.graded(played.layer)
 
     async def without_work(self, target: Target) -> tuple[Grade, Grade]:
         """Grades of the untouched workspace, and of empty files where work is expected."""

@@ -1,0 +1,1 @@
+"""Pools judged and repaired by a language model behind any OpenAI-compatible endpoint."""
