@@ -1,5 +1,4 @@
-"""Which trials a step's skim lost, from the table of trials alone: by family, and by thirds of the family's usual
-length."""
+"""Which trials a step's skim lost, from the table of trials alone."""
 
 import pandas as pd
 

@@ -50,8 +50,8 @@ def figure_size_vs_score(scores: pd.DataFrame, *, se_points: float) -> Picture:
     )  # fmt: skip
     axes.set_xscale("log")
     axes.set_xlim(known["x"].min() / 2.6, edge * 2.9)
-    ticks = [122, 229, 295, 1040]
-    axes.set_xticks(ticks, [f"{tick}" for tick in ticks])
+    ticks = sorted(known["x"].unique())
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_xlabel("parameters, billions (logarithmic); right: not published")
     axes.set_ylabel("Terminal-Bench 2.1 under Terminus-2, %")
