@@ -21,7 +21,19 @@ from t1core.analysis.beside_quoted import (
     turns_and_tokens,
 )
 from t1core.analysis.case import case_table
-from t1core.analysis.checks import Check, assert_holds, check_learning, check_run, say
+from t1core.analysis.checks import Check, assert_holds, check_learning, check_run, check_settings, say
+from t1core.analysis.claims import (
+    MEASURES,
+    Contrast,
+    Judged,
+    Verdict,
+    judge,
+    measured,
+    metric_curve,
+    over_seeds,
+    overall,
+    passed_curve,
+)
 from t1core.analysis.compare import Difference, RunFrames, compare_runs, differences, over_runs, reward_curves
 from t1core.analysis.context_regions import summary_regions
 from t1core.analysis.cost import cpu_budget, time_split
@@ -60,16 +72,21 @@ from t1core.analysis.routing_gap import check_routing_gap, flips_by_layer, repla
 from t1core.analysis.scores import score_table
 from t1core.analysis.selection import selection_table
 from t1core.analysis.skimmed import lost_by_family
+from t1core.analysis.synthesis import check_synthesis
 from t1core.analysis.tests_per_task import tests_per_task
 
 __all__ = [
+    "MEASURES",
     "Check",
+    "Contrast",
     "CountedTrials",
     "Difference",
     "Interval",
+    "Judged",
     "QuarterGain",
     "RewardDensity",
     "RunFrames",
+    "Verdict",
     "accepted",
     "assert_holds",
     "assertion_changes",
@@ -91,6 +108,8 @@ __all__ = [
     "check_routing_gap",
     "check_run",
     "check_scores",
+    "check_settings",
+    "check_synthesis",
     "check_throughput",
     "check_warm_critic",
     "compare_runs",
@@ -108,14 +127,20 @@ __all__ = [
     "gap_adds_up",
     "heldout_by_run",
     "heldout_gain",
+    "judge",
     "labelled",
     "logprob_gap",
     "lost_by_family",
     "mean_interval",
     "measure_reward_density",
+    "measured",
+    "metric_curve",
     "noise_table",
     "our_cases",
     "over_runs",
+    "over_seeds",
+    "overall",
+    "passed_curve",
     "pick_trials",
     "power",
     "power_curve",

@@ -19,6 +19,8 @@ import nbformat
 import yaml
 
 from t1core.campaign.notebook_parameters import Parameter, check_parameters, parse_parameters
+from t1core.campaign.strict_yaml import read_yaml
+from t1core.store.atomic import DiskFull, naming_full_disk, write_atomic
 
 
 @dataclass(frozen=True)
@@ -52,29 +54,10 @@ class CellFailed(RuntimeError):
         self.executed = executed
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML keeps the last of two equal keys in silence; this loader refuses them."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
-        if twice:
-            raise ValueError(
-                f"{self.name}, line {node.start_mark.line + 1}: {', '.join(twice)} is given twice"
-            )
-        return super().construct_mapping(node, deep)
-
-
 def read_spec(path: Path | str, *, changes: Mapping[str, str] | None = None) -> NotebookSpec:
     """A spec from its YAML file; `changes` are further parameters as YAML text (`{"seed": "1"}`), which win."""
     path = Path(path)
-    try:
-        with path.open() as file:
-            content = yaml.load(file, Loader=_UniqueKeys)
-    except FileNotFoundError:
-        raise ValueError(f"notebook spec {path} does not exist") from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"notebook spec {path} is no YAML: {error}") from error
+    content = read_yaml(path, what="notebook spec")
     if not isinstance(content, dict) or not isinstance(content.get("notebook"), str):
         raise ValueError(
             f"notebook spec {path}: needs a key `notebook` with a path, and may have `parameters`"
@@ -128,7 +111,11 @@ def run_notebook(
     started = time.monotonic()
     failure = None
     try:
-        failure = _execute(notebook, partial, values)
+        with naming_full_disk(output):
+            failure = _execute(notebook, partial, values)
+    except DiskFull:
+        partial.unlink(missing_ok=True)  # it was cut short, and must not replace an earlier one
+        raise
     finally:
         # Also after Ctrl-C: what ran is kept.
         if partial.exists():
@@ -153,9 +140,7 @@ def write_html(notebook: Path) -> Path:
     executed = _read(notebook)
     body, _ = exporter.from_notebook_node(executed, resources={"metadata": {"name": notebook.stem}})
     path = notebook.with_suffix(".html")
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(_describe_images(body, executed))
-    partial.replace(path)
+    write_atomic(path, [_describe_images(body, executed).encode()])
     return path
 
 

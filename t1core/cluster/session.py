@@ -7,7 +7,12 @@ from pathlib import Path
 
 import psutil
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 
 from t1core.cluster.environment import OFFLINE_ENV
 from t1core.cluster.private_home import environment, private_home
@@ -44,7 +49,8 @@ def ray_session(*, address: str, num_cpus: int, object_store_mb: int) -> Iterato
 
 
 def _start_local(**options: object) -> None:
-    """Start a private instance. Ray gives its own processes 15 s to come up, which a busy machine can miss: retry.
+    """Start a private instance, whatever other cluster this machine runs. Ray gives its own processes 15 s to come up,
+    which a busy machine can miss: retry.
 
     What a late start leaves running is ended first, since Ray forgets it and it would slow down the next one.
     """
@@ -52,7 +58,7 @@ def _start_local(**options: object) -> None:
     before = set(driver.children())
     for attempts_left in (2, 1, 0):
         try:
-            ray.init(**options)
+            ray.init(address="local", **options)  # without it Ray joins a cluster that `ray start` left here
             return
         except Exception as error:  # Ray raises a bare Exception when its processes are late
             ray.shutdown()
@@ -77,17 +83,15 @@ def _end_all(processes: set[psutil.Process]) -> None:
 
 @contextlib.contextmanager
 def placement(
-    *, num_train_ranks: int, num_engines: int, cpus: int, timeout_s: float, num_hosts: int = 1
+    *, num_train_ranks: int, num_engines: int, cpus: int, timeout_s: float
 ) -> Iterator[PlacementGroup]:
-    """Disjoint bundles: one a trainer rank, then one an engine. The first trial host lives beside the engines; each
-    further one has a bundle, and bundles are spread over the nodes then.
+    """Disjoint bundles: one a trainer rank, then one an engine. Trial hosts have none: `host_nodes` pins them.
 
     Raises RuntimeError when the cluster does not hold them, naming what was asked and what there is.
     """
-    num_bundles = num_train_ranks + num_engines + num_hosts - 1
+    num_bundles = num_train_ranks + num_engines
     share = min(1.0, cpus / num_bundles)
-    bundles = [{"CPU": share}] * num_bundles
-    group = placement_group(bundles, strategy="PACK" if num_hosts == 1 else "SPREAD")
+    group = placement_group([{"CPU": share}] * num_bundles, strategy="PACK")
     try:
         if not group.wait(timeout_seconds=timeout_s):
             raise RuntimeError(
@@ -97,3 +101,14 @@ def placement(
         yield group
     finally:
         remove_placement_group(group)
+
+
+def host_nodes(group: PlacementGroup, *, num_train_ranks: int, num_hosts: int) -> list[str]:
+    """The node of each trial host: the first engine's, then nodes without a trainer, then the others; in turn again
+    where there are more hosts than nodes."""
+    placed = placement_group_table(group)["bundles_to_node_id"]
+    first = placed[num_train_ranks]
+    training = {placed[rank] for rank in range(num_train_ranks)}
+    others = {node["NodeID"] for node in ray.nodes() if node["Alive"]} - {first}
+    nodes = [first, *sorted(others, key=lambda node: (node in training, node))]
+    return [nodes[number % len(nodes)] for number in range(num_hosts)]

@@ -11,6 +11,7 @@ from t1core.view.capacity import (
     figure_plan_terms,
     figure_predicted_peaks,
 )
+from t1core.view.claims import figure_arms, figure_contrasts
 from t1core.view.compare import figure_compared_rewards
 from t1core.view.context_regions import figure_summary_regions
 from t1core.view.cost import figure_cpu_budget, figure_time_split
@@ -35,12 +36,14 @@ from t1core.view.rewarding import figure_length_shaping, figure_reward_kinds
 from t1core.view.routing_gap import figure_routing_gap
 from t1core.view.scores import figure_benchmarks, figure_size_vs_score
 from t1core.view.style import Picture
+from t1core.view.synthesis import figure_synthesis
 from t1core.view.throughput import figure_gpu_split, figure_skim, figure_steps, figure_warm_up
 from t1core.view.trajectory import TrialPage, trial_page
 
 __all__ = [
     "Picture",
     "TrialPage",
+    "figure_arms",
     "figure_assertions",
     "figure_audit_beside_quoted",
     "figure_benchmarks",
@@ -49,6 +52,7 @@ __all__ = [
     "figure_cold_and_warm",
     "figure_compared_rewards",
     "figure_context_parallel",
+    "figure_contrasts",
     "figure_cpu_budget",
     "figure_difficulty",
     "figure_domains",
@@ -78,6 +82,7 @@ __all__ = [
     "figure_steps",
     "figure_stop_reasons",
     "figure_summary_regions",
+    "figure_synthesis",
     "figure_tests_per_task",
     "figure_time_split",
     "figure_turns_and_tokens",
