@@ -17,7 +17,7 @@ from t1core.view.context_regions import figure_summary_regions
 from t1core.view.cost import figure_cpu_budget, figure_time_split
 from t1core.view.critic import figure_explained_variance
 from t1core.view.critic_quoted import figure_cold_and_warm, figure_learning_rates
-from t1core.view.difficulty import figure_cases, figure_difficulty, figure_domains, figure_evaluation_turns
+from t1core.view.difficulty import figure_cases, figure_difficulty, figure_domains
 from t1core.view.fidelity import (
     figure_audit_beside_quoted,
     figure_gap_adds_up,
@@ -56,7 +56,6 @@ __all__ = [
     "figure_cpu_budget",
     "figure_difficulty",
     "figure_domains",
-    "figure_evaluation_turns",
     "figure_expert_parallel",
     "figure_explained_variance",
     "figure_gap_adds_up",
