@@ -171,9 +171,8 @@ class Run:
             except BaseException as broken:
                 self._free_reserve()
                 told = f"closing the run: {type(broken).__name__}: {broken}"
-                with contextlib.suppress(
-                    DiskFull
-                ):  # the room was taken by others; what broke is raised all the same
+                # Others may have taken the room; what broke is raised all the same.
+                with contextlib.suppress(DiskFull):
                     self.update_status(state=RunState.FAILED, error=f"{error}; {told}" if error else told)
                 raise
             self._free_reserve()
