@@ -35,7 +35,6 @@ def ray_session(*, address: str, num_cpus: int, object_store_mb: int) -> Iterato
             workers_env = OFFLINE_ENV | {"HOME": str(Path.home())}
             with environment(HOME=str(home)):
                 _start_local(
-                    address="local",  # or Ray would join whatever instance of its own it finds on this machine
                     num_cpus=num_cpus,
                     object_store_memory=object_store_mb * 1024 * 1024,
                     include_dashboard=False,
