@@ -11,8 +11,9 @@ from t1core.metrics import CATALOGUE, lookup
 from t1core.tasks.task_toml import SCHEMA
 
 ROOT = Path(__file__).resolve().parents[2]
-# METRICS.md is made by machine, and LOG.md tells of what was.
-PAGES = [path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name not in ("METRICS.md", "LOG.md")]
+# Two are made by machine, and the log tells of what was.
+MADE = ("METRICS.md", "LEDGER.md", "LOG.md")
+PAGES = [path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name not in MADE]
 CONCEPTS = [path for path in PAGES if path.parent.name == "concepts"] + [ROOT / "docs" / "CAPACITY.md"]
 COMMANDS = {
     (command.name or command.callback.__name__).replace("_", "-"): command
