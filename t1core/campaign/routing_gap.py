@@ -213,7 +213,7 @@ def _drawn_reward(horizon: str, row: int) -> float:
 
 
 def one_call_row(prompt: np.ndarray, answer: Generation, name: str, *, reward: float) -> TrainingRow:
-    """One call as a training row, every sampled token in the loss. `answer` holds the routes of all that was forwarded."""
+    """One call as a training row, every sampled token in the loss; the answer's routes begin with its first token."""
     n, new = len(prompt), len(answer.output_ids)
     mask = np.concatenate([np.zeros(n, np.uint8), np.ones(new, np.uint8)])
     return TrainingRow(
