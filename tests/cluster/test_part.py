@@ -7,6 +7,7 @@ import time
 import psutil
 import pytest
 import ray
+from ray._private.state import actors
 
 from t1core.cluster import PartDied, PartSilent, guarded
 from t1core.cluster.actors import EngineActor, HostActor, TrainerActor
@@ -95,9 +96,12 @@ def test_a_part_that_was_killed_is_never_started_again_without_its_state(kind):
     # As a process that dies by itself: Ray may start it again where it is allowed to.
     ray.kill(part.actor, no_restart=False)
     process.wait(60)
-    for _ in range(2):
-        with pytest.raises(PartDied, match="part 5 died during ping"):
-            call(part, "ping")
+    with pytest.raises(PartDied, match="part 5 died during ping"):
+        call(part, "ping")
+    deadline = time.monotonic() + 30
+    while (state := actors(part.actor._actor_id.hex())["State"]) == "ALIVE" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert state == "DEAD"
 
 
 def test_a_host_whose_setup_failed_closes_without_an_error_of_its_own():
