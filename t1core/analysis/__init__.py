@@ -12,6 +12,7 @@ from t1core.analysis.heldout import heldout_gain
 from t1core.analysis.interval import Interval, mean_interval, welch_interval
 from t1core.analysis.learning import QuarterGain, quarter_gain, reward_curve
 from t1core.analysis.pick import pick_trials
+from t1core.analysis.pool import check_pool
 from t1core.analysis.reward_density import (
     CountedTrials,
     RewardDensity,
@@ -33,6 +34,7 @@ __all__ = [
     "RunFrames",
     "assert_holds",
     "check_learning",
+    "check_pool",
     "check_reward_density",
     "check_routing_gap",
     "check_run",

@@ -9,6 +9,7 @@ from t1core.view.critic import figure_explained_variance
 from t1core.view.gap import figure_logprob_gap
 from t1core.view.heldout import figure_heldout
 from t1core.view.keep import keep_figure, save_figure
+from t1core.view.pool import figure_tests_per_task
 from t1core.view.reward import figure_reward
 from t1core.view.reward_density import figure_reward_density
 from t1core.view.routing_gap import figure_routing_gap
@@ -27,6 +28,7 @@ __all__ = [
     "figure_reward_density",
     "figure_routing_gap",
     "figure_stop_reasons",
+    "figure_tests_per_task",
     "figure_time_split",
     "keep_figure",
     "save_figure",
