@@ -176,14 +176,14 @@ def measure(
 
 def update(trainer: Trainer, streams: Any, *, replayed: bool = True) -> None:
     """One update of the actor on the log-probs of all loss tokens, with the experts as recorded."""
-    from t1core.model.forward import score
+    from t1core.model.scoring import score
 
     actor = trainer.actor
     mask = streams.mask
     count = mask.sum()
 
     def loss(out: torch.Tensor, micro: Any) -> tuple[torch.Tensor, None]:
-        logprobs, _ = score(out, micro.targets, fused=actor.kernels.is_fused)
+        logprobs, _ = score(out, micro.targets, model=actor.model)
         return -torch.where(micro.take(mask), logprobs, 0.0).sum() / count, None
 
     actor.accumulate(streams.micro_batches, loss, replayed=replayed)

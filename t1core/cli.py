@@ -112,6 +112,42 @@ def notebook(
 
 
 @app.command()
+def claim(
+    claims: Annotated[list[Path], typer.Argument(help="claim files, as in papermill/claims")],
+    jobs: Annotated[int, typer.Option(min=1, help="runs at once; each takes about two cores")] = 1,
+    form: Annotated[str, typer.Option(help="full, or short: for shape, decides nothing")] = "full",
+    root: Annotated[Path, typer.Option(help="where run directories are made")] = Path("runs"),
+    overrides: Overrides = None,
+    arm: Annotated[list[str] | None, typer.Option(help="only these arms, and what they start from")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="these seeds in place of the claims' own")] = None,
+    until: Annotated[float, typer.Option(min=0, help="seconds after which all is ended; 0: none")] = 0.0,
+    keep: Annotated[
+        Path | None, typer.Option(help="folder for results, a file a claim; else beside the runs")
+    ] = None,
+) -> None:
+    """Run claims as experiments: arms and seeds of each, what has finished not again; 1 where some did not finish."""
+    if form not in ("full", "short"):
+        raise ValueError(f"--form {form} is not full or short")
+    from t1core.campaign.claim_command import run_claims
+
+    with _interruptible():
+        is_whole = run_claims(
+            claims,
+            form=form,
+            num_jobs=jobs,
+            root=root,
+            changes=overrides or (),
+            arms=arm or (),
+            seeds=seed or (),
+            until_s=until,
+            keep=keep,
+            say=_say,
+        )
+    if not is_whole:
+        raise typer.Exit(1)
+
+
+@app.command()
 def resume(
     run: RunPath,
     from_start: Annotated[

@@ -10,6 +10,7 @@ and a prompt above the trigger is not sent: the history before it is summarised 
 bound, summaries are asked for where they no longer fit, and nearly all fail.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -99,3 +100,14 @@ def agent_time_s(*, asked_s: float | None, cap_s: float) -> float:
     """Wall clock of a trial's agent loop: what its task asks for, never more than the operator's cap, never less for
     any other reason."""
     return cap_s if asked_s is None else min(asked_s, cap_s)
+
+
+def capped_line(what: str, *, asked_s: Sequence[float | None], cap_s: float, setting: str) -> str | None:
+    """What to say when an operator's cap takes time from tasks that ask for more; None where it takes none."""
+    capped = [seconds for seconds in asked_s if seconds is not None and seconds > cap_s]
+    if not capped:
+        return None
+    return (
+        f"{len(capped)} of {len(asked_s)} tasks ask for more {what} time ({min(capped):g} to {max(capped):g} s) than "
+        f"{setting}={cap_s:g} allows: they get {cap_s:g} s"
+    )

@@ -3,7 +3,19 @@ ray.
 """
 
 from t1core.analysis.behaviour import family_table, stop_reasons, turns_by_step
-from t1core.analysis.checks import Check, assert_holds, check_learning, check_run, say
+from t1core.analysis.checks import Check, assert_holds, check_learning, check_run, check_settings, say
+from t1core.analysis.claims import (
+    MEASURES,
+    Contrast,
+    Judged,
+    Verdict,
+    judge,
+    measured,
+    metric_curve,
+    over_seeds,
+    overall,
+    passed_curve,
+)
 from t1core.analysis.compare import Difference, RunFrames, compare_runs, differences, over_runs, reward_curves
 from t1core.analysis.cost import cpu_budget, time_split
 from t1core.analysis.critic import explained_variance
@@ -23,21 +35,28 @@ from t1core.analysis.reward_density import (
 from t1core.analysis.routing_gap import check_routing_gap, flips_by_layer, replay_effect, tails
 from t1core.analysis.scores import score_table
 from t1core.analysis.selection import selection_table
+from t1core.analysis.synthesis import check_synthesis
 
 __all__ = [
+    "MEASURES",
     "Check",
+    "Contrast",
     "CountedTrials",
     "Difference",
     "Interval",
+    "Judged",
     "QuarterGain",
     "RewardDensity",
     "RunFrames",
+    "Verdict",
     "assert_holds",
     "check_learning",
     "check_pool",
     "check_reward_density",
     "check_routing_gap",
     "check_run",
+    "check_settings",
+    "check_synthesis",
     "compare_runs",
     "cpu_budget",
     "differences",
@@ -45,10 +64,16 @@ __all__ = [
     "family_table",
     "flips_by_layer",
     "heldout_gain",
+    "judge",
     "logprob_gap",
     "mean_interval",
     "measure_reward_density",
+    "measured",
+    "metric_curve",
     "over_runs",
+    "over_seeds",
+    "overall",
+    "passed_curve",
     "pick_trials",
     "quarter_gain",
     "read_counted_trials",

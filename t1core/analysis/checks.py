@@ -1,7 +1,8 @@
 """What must hold in every run, checked from what it stored: the last cell of a campaign's notebook."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,8 +30,12 @@ def check_run(
     num_critic_only_steps: int,
     has_critic: bool = True,
     max_staleness: int = 1,
+    publish_every: int = 1,
+    is_in_turn: bool = False,
+    is_reencoded: bool = False,
 ) -> list[Check]:
-    """The checks of one run. `metrics` is the wide training frame, `trials` every stored trial."""
+    """The checks of one run. `metrics` is the wide training frame, `trials` every stored trial; `check_settings` takes
+    the rest from its configuration. A run that trains re-encoded answers on purpose is not held to token fidelity."""
     trained = metrics[metrics["train/tokens"].notna()] if "train/tokens" in metrics else metrics.iloc[:0]
     checks = [Check("the run trained", len(trained) > 0, f"{len(trained)} steps trained")]
     if not len(trained):
@@ -39,18 +44,36 @@ def check_run(
     stepped = trained[trained["train/skipped"] != 1.0] if "train/skipped" in trained else trained
     return [
         *checks,
-        _constant(trained, "tito/drift_frac", 0.0, "sampled tokens are the trained tokens (drift exactly 0)"),
-        _constant(
-            trained, "tito/delivered_token_frac", 1.0, "every sampled token of a trained trial got a loss"
-        ),
+        *([] if is_reencoded else _token_fidelity(trained)),
         _constant(trained, "routing/missing", 0.0, "no training row lacks its routes"),
         _constant(stepped, "logprob_gap/nonfinite", 0.0, "every loss token has a finite log-prob"),
         _routing_rows(trained),
-        _staleness(stepped, num_critic_only_steps)
+        _staleness(stepped, num_critic_only_steps, publish_every=publish_every, is_in_turn=is_in_turn)
         if max_staleness == 1
         else _bounded(stepped, max_staleness),
         _accounting(trained, trials),
         *([_explained_variance(stepped)] if has_critic else []),
+    ]
+
+
+def check_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What `check_run` needs of a run's resolved configuration, also of one that an earlier version wrote."""
+    train, rollout = config["train"], config.get("rollout", {})
+    return {
+        "num_critic_only_steps": train["num_critic_only_steps"],
+        "has_critic": train.get("advantage", "gae") == "gae",
+        "max_staleness": rollout.get("max_staleness", 1),
+        "publish_every": rollout.get("publish_every", 1),
+        "is_in_turn": rollout.get("mode") == "sync",
+        "is_reencoded": rollout.get("token_fidelity") == "reencoded",
+    }
+
+
+def _token_fidelity(trained: pd.DataFrame) -> list[Check]:
+    delivered = "every sampled token of a trained trial got a loss"
+    return [
+        _constant(trained, "tito/drift_frac", 0.0, "sampled tokens are the trained tokens (drift exactly 0)"),
+        _constant(trained, "tito/delivered_token_frac", 1.0, delivered),
     ]
 
 
@@ -120,11 +143,22 @@ def _routing_rows(metrics: pd.DataFrame) -> Check:
     )
 
 
-def _staleness(metrics: pd.DataFrame, num_critic_only_steps: int) -> Check:
+def _staleness(
+    metrics: pd.DataFrame, num_critic_only_steps: int, *, publish_every: int, is_in_turn: bool
+) -> Check:
     claim = "staleness is exactly 1, and 0 until the actor's first update is published"
+    if is_in_turn:
+        claim = "staleness is exactly 0"
+    elif publish_every > 1:
+        claim = f"staleness in versions is what publishing every {publish_every} updates makes it"
     if not {"staleness/mean", "staleness/max"} <= set(metrics):
         return Check(claim, False, "staleness was not recorded")
-    expected = (metrics.index.to_numpy() > num_critic_only_steps).astype(float)
+    # Versions that are published before a step's training and before its sampling, one step earlier.
+    ahead = np.maximum(0, metrics.index.to_numpy() - num_critic_only_steps)
+    before = np.maximum(0, metrics.index.to_numpy() - 1 - num_critic_only_steps)
+    expected = (ahead - ahead % publish_every) - (before - before % publish_every)
+    if is_in_turn:
+        expected = np.zeros(len(metrics))
     right = (metrics["staleness/mean"] == expected) & (metrics["staleness/max"] == expected)
     wrong = metrics.index[~right]
     return Check(claim, not len(wrong), _where(wrong, len(metrics), "staleness", "as the schedule says"))

@@ -37,8 +37,11 @@ CAMPAIGN = (
     "**/*.py",
     "!analysis/**/*.py",
     "!view/**/*.py",
+    "!failures/**/*.py",
     "!cli.py",
     "!campaign/notebook*.py",
+    "!campaign/strict_yaml.py",
+    "!campaign/claim*.py",
     "!campaign/execute.py",
     "!campaign/launch.py",
     "!campaign/report.py",
@@ -79,10 +82,11 @@ def source_files(root: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 
 def weights_key(directory: Path) -> str:
-    """A digest over the weights, shape and tokenizer of a Hugging Face directory, wherever it lies."""
+    """A digest over the weights, shape and tokenizer of a Hugging Face directory, wherever it lies; a critic's has no
+    tokenizer."""
     digest = hashlib.sha256()
     for path in sorted(
-        [*directory.glob("*.safetensors"), directory / "config.json", directory / "tokenizer.json"]
+        [*directory.glob("*.safetensors"), directory / "config.json", *directory.glob("tokenizer.json")]
     ):
         with path.open("rb") as file:
             digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())

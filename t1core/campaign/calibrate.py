@@ -82,7 +82,9 @@ def calibrate(
             layout.initialize(layout.Layout(), seed=0)
             for each in (*fitted, *held):
                 role, depth, length = each
-                peak = measure_peak(shapes[depth], role=role, tokens=length, dtype=dtype)
+                peak = measure_peak(
+                    shapes[depth], role=role, lengths=[length], max_tokens=length, dtype=dtype
+                )
                 found[each] = Measured(role=role, num_layers=depth, tokens=length, peak_bytes=peak)
                 say(f"{role:6} {depth:3} layers {length:7,} tokens  {peak / 2**30:8.3f} GiB")
             layout.destroy()

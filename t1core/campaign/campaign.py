@@ -9,6 +9,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from t1core.agent.tokenizer import ChatTokenizer
@@ -83,6 +84,8 @@ def carry_out(
     """Run a campaign into a run that is open for writing, and close it, however it ends; raises as `run_campaign`."""
     with closing(run, say) as log:
         log(f"run directory: {run.path}")
+        for line in config.experiments:
+            log(f"EXPERIMENT: {line}")
         work = _run(config, assets, pool, run, log, is_evaluated, resumption)
         asyncio.run(_until_signal(work, beat=run.update_status))
     return run.path
@@ -141,9 +144,28 @@ async def _run(
             log(
                 f"{crew.engine.name}: SGLang {health['sglang_version']}, {health['max_total_tokens']} tokens of cache"
             )
-        campaign = Campaign(config=config, crew=crew, run=run, pool=pool, say=log, is_evaluated=is_evaluated)
+        campaign = Campaign(
+            config=config,
+            crew=crew,
+            run=run,
+            pool=_in_order(pool, config),
+            say=log,
+            is_evaluated=is_evaluated,
+        )
         async with telling(run, crew.live_trials), feeding(run, config.sinks):
             await guarded(run_loop(campaign, resumption), crew.watchdog())
+
+
+def _in_order(pool: Pool, config: CampaignConfig) -> Pool:
+    """The pool with its tasks in the order in which an unshuffled campaign trains on them."""
+    keys = {
+        "disk": None,
+        "most_tests_first": lambda entry: -entry.num_tests,
+        "fewest_tests_first": lambda entry: entry.num_tests,
+        "easiest_first": lambda entry: entry.level or 0,
+    }
+    key = keys[config.tasks.order]
+    return pool if key is None else replace(pool, entries=tuple(sorted(pool.entries, key=key)))
 
 
 async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:

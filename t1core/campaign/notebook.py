@@ -19,6 +19,7 @@ import nbformat
 import yaml
 
 from t1core.campaign.notebook_parameters import Parameter, check_parameters, parse_parameters
+from t1core.campaign.strict_yaml import read_yaml
 
 
 @dataclass(frozen=True)
@@ -52,29 +53,10 @@ class CellFailed(RuntimeError):
         self.executed = executed
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML keeps the last of two equal keys in silence; this loader refuses them."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
-        if twice:
-            raise ValueError(
-                f"{self.name}, line {node.start_mark.line + 1}: {', '.join(twice)} is given twice"
-            )
-        return super().construct_mapping(node, deep)
-
-
 def read_spec(path: Path | str, *, changes: Mapping[str, str] | None = None) -> NotebookSpec:
     """A spec from its YAML file; `changes` are further parameters as YAML text (`{"seed": "1"}`), which win."""
     path = Path(path)
-    try:
-        with path.open() as file:
-            content = yaml.load(file, Loader=_UniqueKeys)
-    except FileNotFoundError:
-        raise ValueError(f"notebook spec {path} does not exist") from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"notebook spec {path} is no YAML: {error}") from error
+    content = read_yaml(path, what="notebook spec")
     if not isinstance(content, dict) or not isinstance(content.get("notebook"), str):
         raise ValueError(
             f"notebook spec {path}: needs a key `notebook` with a path, and may have `parameters`"

@@ -1,4 +1,4 @@
-"""Commands that judge pools by a model, and measure what rewards say: `t1 pool llm-audit`, `t1 pool density`.
+"""Commands with a model behind them, or that could have one: `t1 pool llm-audit`, `synthesise`, `density`.
 
 They import what they need when they are called, so that `t1` itself stays quick.
 """
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from t1core.campaign.commands import say
+from t1core.campaign.commands import interruptible, say
 from t1core.campaign.pool_commands import PoolPath
 
 Endpoint = Annotated[str, typer.Option(help="base address, as in http://127.0.0.1:8000/v1")]
@@ -26,6 +26,7 @@ Parallel = Annotated[int, typer.Option(min=1, help="tasks asked about at once")]
 def register(pool_app: typer.Typer) -> None:
     """Add the commands to `t1 pool`."""
     pool_app.command("llm-audit")(llm_audit)
+    pool_app.command()(synthesise)
     pool_app.command()(density)
 
 
@@ -100,11 +101,8 @@ def llm_audit(
                 asked, places, plan=plan, output=output, say=lambda verdict: say(verdict_line(verdict))
             )
 
-    try:
+    with interruptible():
         asyncio.run(audit())
-    except KeyboardInterrupt:
-        say(f"left; the same command goes on with {output}")
-        raise typer.Exit(130) from None
     head, verdicts = read_audit(output)
     for line in audit_lines(head, verdicts):
         say(line)
@@ -117,6 +115,81 @@ def llm_audit(
             say(line)
     if any(verdict.judgement is None for verdict in verdicts):
         raise typer.Exit(1)
+
+
+def synthesise(
+    pool: PoolPath,
+    rounds: Annotated[int, typer.Option(min=1, help="rounds; each begins with what the last one kept")],
+    output: Annotated[Path, typer.Option(help="directory of the new pool and its lineage; gone on with")],
+    per_round: Annotated[int, typer.Option(min=1, help="candidates a round")] = 24,
+    split: Annotated[str, typer.Option(help="split that the first round begins with")] = "train",
+    seeds: Annotated[int | None, typer.Option(min=1, help="so many of its tasks, spread evenly")] = None,
+    seed: Annotated[int, typer.Option(help="draws parents, operators and the policy's errors")] = 0,
+    max_tests: Annotated[int, typer.Option(min=1, help="tests that a composed task may have")] = 60,
+    max_instruction: Annotated[int, typer.Option(min=1, help="characters of its instruction")] = 4000,
+    mutants: Annotated[int, typer.Option(min=0, help="broken solutions that the gate tries, at most")] = 6,
+    repeats: Annotated[int, typer.Option(min=0, help="further grades of the solution in the gate")] = 1,
+    attacks: Annotated[bool, typer.Option(help="play the battery of attacks in the gate")] = False,
+    attempts: Annotated[int, typer.Option(min=0, help="of the fixed policy at a task; 0: none")] = 4,
+    policy_tasks: Annotated[int, typer.Option(min=1, help="tasks a round that it attempts")] = 8,
+    error_rate: Annotated[float, typer.Option(help="chance that it leaves out a command")] = 0.02,
+    endpoint: Annotated[str | None, typer.Option(help="have a model write variants; else compose")] = None,
+    model: Annotated[str | None, typer.Option(help="the model's name there")] = None,
+    max_chars: Annotated[int, typer.Option(min=1, help="characters shown of a task")] = 60_000,
+    api_key_env: ApiKeyEnv = "",
+    timeout_s: TimeoutS = 300.0,
+    tries: Tries = 4,
+    max_tokens: MaxTokens = 8192,
+    temperature: Temperature = None,
+    schema: Schema = True,
+    max_retries: MaxRetries = 2,
+) -> None:
+    """Make harder tasks of a pool's, round by round, gated by the executable audit; say how a fixed policy fares."""
+    import asyncio
+
+    from t1core.campaign.pool_synthesis import PolicyPlan, run_synthesis
+    from t1core.pools.audit_task import AuditSettings
+    from t1core.pools.llm.endpoint import EndpointSettings
+    from t1core.pools.synthesis.composer import Bounds
+    from t1core.pools.synthesis.rounds import RoundPlan
+    from t1core.tasks.pool import Pool
+
+    if (endpoint is None) != (model is None):
+        raise ValueError(
+            "--endpoint and --model belong together: give both, or neither to compose without a model"
+        )
+    asked = None
+    if endpoint is not None and model is not None:
+        asked = EndpointSettings(
+            url=endpoint,
+            model=model,
+            api_key_env=api_key_env,
+            timeout_s=timeout_s,
+            max_tries=tries,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            with_schema=schema,
+        )
+    with interruptible():
+        asyncio.run(
+            run_synthesis(
+                Pool.open(pool),
+                split=split,
+                num_seeds=seeds,
+                plan=RoundPlan(num_rounds=rounds, per_round=per_round),
+                bounds=Bounds(max_tests=max_tests, max_instruction_chars=max_instruction),
+                audit=AuditSettings(
+                    num_repeats=repeats, num_mutants=mutants, with_attacks=attacks, seed=seed
+                ),
+                policy=PolicyPlan(num_attempts=attempts, num_tasks=policy_tasks, error_rate=error_rate),
+                endpoint=asked,
+                max_retries=max_retries,
+                max_chars=max_chars,
+                seed=seed,
+                output=output,
+                say=say,
+            )
+        )
 
 
 def density(

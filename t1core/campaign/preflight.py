@@ -4,11 +4,13 @@ import math
 import os
 import shutil
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 
 import psutil
 
 from t1core.agent.choose import wording_of
+from t1core.agent.context import capped_line
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.campaign.planning import check_capacity
 from t1core.campaign.sinks import missing_packages
@@ -100,10 +102,12 @@ def check_load(checkpoint: Path) -> None:
 
 
 def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None] = print) -> None:
-    """Raise ValueError when the pool cannot carry the campaign. A held-out split that it lacks is said: it is not
-    evaluated.
+    """Raise ValueError when the pool cannot carry the campaign. What has no effect is said: the critic's settings in a
+    campaign without one, and a held-out split that the pool lacks, which is not evaluated.
     """
     check_capacity(config)
+    if config.train.advantage == "grpo" and (unread := _settings_of_the_critic(config)):
+        say(f"train.advantage=grpo builds no critic, so these have no effect: {', '.join(unread)}")
     train = pool.split("train")
     if config.reward.kind == "dense" and all(entry.verifier == "binary" for entry in train):
         raise ValueError(
@@ -122,6 +126,18 @@ def check_plan(config: CampaignConfig, pool: Pool, *, say: Callable[[str], None]
     for split in SPLITS:
         if split not in pool.splits:
             say(f"pool {pool.directory} has no split {split!r}: it is not evaluated")
+
+
+def _settings_of_the_critic(config: CampaignConfig) -> list[str]:
+    """Those that presets hold for PPO, where they are not at their defaults, as `key=value`."""
+    rates, start = type(config.train.critic).model_fields, type(config.warm_start).model_fields
+    keys = [f"train.critic.{name}" for name in rates]
+    keys += [f"warm_start.{name}" for name in start if name.startswith("critic_")]
+    keys.append("model.critic_path")
+    default = CampaignConfig()
+    return [
+        f"{key}={value}" for key in keys if (value := attrgetter(key)(config)) != attrgetter(key)(default)
+    ]
 
 
 def check_budgets(
@@ -177,13 +193,9 @@ def check_budgets(
             "verifier_timeout_s",
         ),
     ):
-        asked = (getattr(entry, field) for split in splits for entry in split)
-        capped = [seconds for seconds in asked if seconds is not None and seconds > cap_s]
-        if capped:
-            say(
-                f"{len(capped)} of {num_tasks} tasks ask for more {what} time ({min(capped):g} to {max(capped):g} s) "
-                f"than {setting}={cap_s:g} allows: they get {cap_s:g} s"
-            )
+        asked = [getattr(entry, field) for split in splits for entry in split]
+        if line := capped_line(what, asked_s=asked, cap_s=cap_s, setting=setting):
+            say(line)
 
 
 def _some(names: list[str]) -> str:

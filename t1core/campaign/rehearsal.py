@@ -45,6 +45,7 @@ def campaign_lines(config: CampaignConfig) -> Iterator[str]:
         f"steps   {config.num_steps}, each trained on {rollout.rollout_batch_size} of at most "
         f"{rollout.over_sampling_batch_size} trials, {rollout.max_live_trials} at once"
     )
+    yield from (f"EXPERIMENT  {line}" for line in config.experiments)
     yield f"run     {Path(config.run_root).resolve() / config.name}/<name of the run>"
     yield "nothing was started or written"
 

@@ -2,7 +2,7 @@
 
 Static terms follow from how t1core shards: experts over ep, projections over tp, optimiser states over the data- and
 context-parallel ranks that share a weight. What a micro-batch adds is alpha bytes a token (the largest layer's working
-set), each layer's input, kept for recomputation, and the vocabulary's logits; the optimiser's step, later, has
+set), each layer's input, kept for recomputation, and logits, a block's or all; the optimiser's step, later, has
 temporaries of its own. b0 is what is there before a model is. alpha, b0 and the bytes a logit takes are measured
 (`t1 calibrate`) or taken from what T1 published.
 """
@@ -14,6 +14,7 @@ from typing import Literal
 
 from t1core.capacity.plans import Plan
 from t1core.capacity.sizes import Role, stage_sizes
+from t1core.model.scoring_block import tokens_at_once
 from t1core.model.shape import ModelShape
 
 KIB, GIB = 2**10, 2**30
@@ -26,9 +27,9 @@ DYNAMIC = ("layer inputs", "activations", "logits", "optimiser step")
 @dataclass(frozen=True)
 class Coefficients:
     """What arithmetic cannot say. phases: whether the largest layer and the logits are at their peak together (their
-    sum counts, as T1 has it) or apart (the larger one counts, as measured here). step_bytes: temporaries of the
-    optimiser's step for each parameter that it holds (torch's Adam on a GPU: 4, one fp32 copy). source: where all
-    this comes from.
+    sum counts, as T1 has it) or apart (the larger one counts, as measured here). scored: whether the logits of a whole
+    micro-batch are there at once or a block's. step_bytes: temporaries of the optimiser's step for each parameter that
+    it holds (torch's Adam on a GPU: 4, one fp32 copy). source: where all this comes from.
     """
 
     alpha_bytes: float
@@ -37,6 +38,7 @@ class Coefficients:
     phases: Literal["together", "apart"]
     step_bytes: float
     source: str
+    scored: Literal["whole", "blocks"] = "whole"
 
 
 PUBLISHED = Coefficients(
@@ -129,7 +131,7 @@ def stage_bytes(
             "dense optimiser": optimiser * dense / (plan.cp * plan.dp),
             "layer inputs": kept * shape.hidden_size * weight * tokens / plan.tp if load.recompute else 0.0,
             "activations": coefficients.alpha_bytes * tokens * (1 if load.recompute else kept),
-            "logits": coefficients.logit_bytes * shape.vocab_size / plan.tp * tokens
+            "logits": _logit_bytes(shape, tokens=tokens, tp=plan.tp, coefficients=coefficients)
             if is_last and role == "actor"
             else 0.0,
             "optimiser step": coefficients.step_bytes
@@ -137,6 +139,15 @@ def stage_bytes(
             "b0": coefficients.b0_bytes,
         },
     )
+
+
+def _logit_bytes(shape: ModelShape, *, tokens: int, tp: int, coefficients: Coefficients) -> float:
+    """What scoring takes at its peak; over several blocks also the sum of the vocabulary's gradient, in fp32."""
+    shard = shape.vocab_size / tp
+    block = tokens_at_once(math.ceil(shard))
+    if coefficients.scored == "whole" or tokens <= block:
+        return coefficients.logit_bytes * shard * tokens
+    return shard * (coefficients.logit_bytes * block + _GRADIENT_BYTES * shape.hidden_size)
 
 
 def expert_optimiser_bytes(experts: int, *, plan: Plan, each: int = 12) -> float:

@@ -129,6 +129,7 @@ async def make_runner(
         pacer=Pacer(config.sandbox.create_rate_per_s / config.cluster.num_hosts),
         num_experts=settings["num_experts"],
         engine_name=settings["engine_name"],
+        is_reencoded=config.rollout.token_fidelity == "reencoded",
         deadline_s=deadlines.trial_s,
         control_deadline_s=deadlines.control_s,
     )

@@ -44,7 +44,8 @@ def ray_session(*, address: str, num_cpus: int, object_store_mb: int) -> Iterato
 
 
 def _start_local(**options: object) -> None:
-    """Start a private instance. Ray gives its own processes 15 s to come up, which a busy machine can miss: retry.
+    """Start a private instance, whatever other cluster this machine runs. Ray gives its own processes 15 s to come up,
+    which a busy machine can miss: retry.
 
     What a late start leaves running is ended first, since Ray forgets it and it would slow down the next one.
     """
@@ -52,7 +53,7 @@ def _start_local(**options: object) -> None:
     before = set(driver.children())
     for attempts_left in (2, 1, 0):
         try:
-            ray.init(**options)
+            ray.init(address="local", **options)  # without it Ray joins a cluster that `ray start` left here
             return
         except Exception as error:  # Ray raises a bare Exception when its processes are late
             ray.shutdown()

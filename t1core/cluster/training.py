@@ -35,6 +35,7 @@ def train_settings(
         dual_clip=train.dual_clip,
         kl_loss_coef=train.kl_loss_coef,
         moe_aux_loss_coeff=train.moe_aux_loss_coeff,
+        regularize_under_replay=train.regularize_under_replay,
         off_policy=train.off_policy,
         value_clip=train.value_clip,
         advantage=train.advantage,

@@ -109,6 +109,11 @@ class CampaignConfig(Settings):
                 "schedule.longest_first=true with rollout.deterministic=true: predicted durations come from the clock; "
                 "turn one of them off"
             )
+        if self.checkpoint_every and self.rollout.publish_every > 1:
+            raise ValueError(
+                f"checkpoint_every={self.checkpoint_every} with rollout.publish_every={self.rollout.publish_every}: a "
+                "checkpoint between publications has no version to go on from; set one of them back"
+            )
         if not self.checkpoint_every and (self.checkpoint_keep or self.checkpoint_content != "exact"):
             raise ValueError(
                 f"checkpoint_keep={self.checkpoint_keep} and checkpoint_content={self.checkpoint_content} have no "
@@ -137,6 +142,36 @@ class CampaignConfig(Settings):
                 "critic: leave the first out"
             )
         return self
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        """What of this configuration takes back something that t1core otherwise holds, for an experiment on just
+        that."""
+        rollout, train = self.rollout, self.train
+        return tuple(
+            line
+            for is_set, line in (
+                (
+                    rollout.token_fidelity == "reencoded",
+                    "rollout.token_fidelity=reencoded: answers are trained as their texts encode, not as they were "
+                    "sampled",
+                ),
+                (
+                    not train.use_rollout_routing_replay,
+                    "train.use_rollout_routing_replay=false: the trainer routes freely, not as the engine did",
+                ),
+                (
+                    train.regularize_under_replay,
+                    "train.regularize_under_replay=true: the actor is pulled towards a routing that is not the "
+                    "recorded one",
+                ),
+                (
+                    rollout.publish_every > 1,
+                    f"rollout.publish_every={rollout.publish_every}: batches are up to so many updates old",
+                ),
+            )
+            if is_set
+        )
 
     @property
     def longest_context_tokens(self) -> int:

@@ -41,7 +41,7 @@ def explain(key: str, config: CampaignConfig) -> list[str]:
 
 def difference_lines(config: CampaignConfig, other: CampaignConfig, *, name: str) -> list[str]:
     """A line for each setting whose value is not that of `other`, which is called `name`."""
-    ours, theirs = _flat(config.model_dump(mode="json")), _flat(other.model_dump(mode="json"))
+    ours, theirs = flat(config.model_dump(mode="json")), flat(other.model_dump(mode="json"))
     return [
         f"{key} = {_shown(value)}  ({name}: {_shown(theirs[key])})"
         for key, value in ours.items()
@@ -87,10 +87,11 @@ def _bounds(field: FieldInfo) -> str:
     return ", " + ", ".join(told) if told else ""
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested mapping with dotted keys."""
     found: dict[str, Any] = {}
     for name, value in tree.items():
-        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return found
 
 

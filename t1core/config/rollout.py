@@ -19,10 +19,21 @@ class TaskSettings(Settings):
     max_level: int = Field(3, ge=1, le=3)
     """Hardest practice level trained on; held-out tasks always span all levels."""
     shuffle: bool = True
-    """Reshuffle the training tasks every epoch from the campaign's seed. Off: disk order."""
+    """Reshuffle the training tasks every epoch from the campaign's seed. Off: every epoch in `order`."""
+    order: Literal["disk", "most_tests_first", "fewest_tests_first", "easiest_first"] = "disk"
+    """Order of the training tasks where they are not shuffled. disk: the pool's own. Otherwise by the number of tests,
+    the one mark of a verifier's quality that every pool has, or by level; equals stay as on disk."""
     startup_sample: int = Field(60, ge=0)
     """Training tasks of a `pool` of your own whose tests are run on the untouched workspace before anything starts, to
     see that they answer. Practice tasks are tried when they are generated. 0: none."""
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        if self.shuffle and self.order != "disk":
+            raise ValueError(
+                f"order={self.order!r} has no effect with shuffle=true: set shuffle=false, or leave it out"
+            )
+        return self
 
 
 class AgentSettings(Settings):
@@ -192,13 +203,21 @@ class RolloutSettings(Settings):
     tail: Literal["cut", "continue", "wait"] = "cut"
     """What happens to launched trials beyond the batch: cancelled (T1); alive in their boxes into the next step, which
     launches that many fewer; or awaited and dropped from the batch."""
-    mode: Literal["one_step", "async"] = "one_step"
-    """one_step: a batch is collected while the one before it is trained on, and both end at a barrier. async: batches
-    are collected one after another without a barrier, as far ahead as max_staleness allows; needs tail=continue."""
+    mode: Literal["sync", "one_step", "async"] = "one_step"
+    """sync: a batch is collected, then trained on by the very weights that sampled it. one_step: a batch is collected
+    while the one before it is trained on, and both end at a barrier. async: batches are collected one after another
+    without a barrier, as far ahead as max_staleness allows; needs tail=continue."""
     max_staleness: int = Field(1, ge=1)
     """Versions that the sampler of a trained token may be behind. 1: one step ahead, and no trial spans an update. More
     is for tail=continue, and keeps as many snapshots of the actor beside the newest: a trial that would be trained
     later than that is cut."""
+    publish_every: int = Field(1, ge=1)
+    """Updates of the actor from one publication to the next. More than 1 is for experiments on staleness: a batch is
+    then between 1 and so many updates old when it is trained."""
+    token_fidelity: Literal["exact", "reencoded"] = "exact"
+    """exact: the sampled ids are trained (TITO). reencoded, for experiments alone: what the text of each answer encodes
+    to is trained, with the log-probs and routes of the sampled ids laid over it place by place; the audit then counts
+    drift and stops nothing."""
     deterministic: bool = False
     """Two runs of one configuration on one CPU are equal to the bit, and a resumed one to one that ran through: trials
     are accepted in launch order, the engine forwards each request by itself, and a turn ends when the terminal is idle
@@ -231,6 +250,16 @@ class RolloutSettings(Settings):
             raise ValueError(
                 f"mode='async' with tail={self.tail!r}: without a barrier there is no tail to deal with, every trial "
                 "lives on; set tail='continue'"
+            )
+        if self.mode == "sync" and self.tail == "continue":
+            raise ValueError(
+                "mode='sync' with tail='continue': trials that live on are as old as the updates that they span; use "
+                "tail='cut' or 'wait'"
+            )
+        if self.publish_every > 1 and (self.mode != "one_step" or self.tail == "continue"):
+            raise ValueError(
+                f"publish_every={self.publish_every} with mode={self.mode!r} and tail={self.tail!r}: publications are "
+                "left out in one-step mode alone, where no trial spans an update; set publish_every=1"
             )
         if self.deterministic and self.engine != "embedded":
             raise ValueError(

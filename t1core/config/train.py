@@ -70,9 +70,14 @@ class TrainSettings(Settings):
     dual_clip: float | None = Field(None, gt=1)
     """Bounds the loss of a token with a negative advantage at this many times the advantage; none: unbounded (T1)."""
     kl_loss_coef: float = Field(0.0, ge=0)
-    """Weight of the KL divergence from the starting policy in the actor's loss. T1: 0. Refused with routing replay."""
+    """Weight of the KL divergence from the starting policy in the actor's loss. T1: 0. Refused with routing replay,
+    unless `regularize_under_replay` is set."""
     moe_aux_loss_coeff: float = Field(0.0, ge=0)
-    """Weight of the actor's load-balancing loss. T1: 0. Refused with routing replay."""
+    """Weight of the actor's load-balancing loss. T1: 0. Refused with routing replay, unless `regularize_under_replay`
+    is set."""
+    regularize_under_replay: bool = False
+    """For experiments alone: let `kl_loss_coef` and `moe_aux_loss_coeff` act beside routing replay, where they pull the
+    actor towards a routing that is not the recorded one."""
     value_clip: float = Field(0.2, gt=0)
     """Value clip around the values before the update. The first of `critic_steps` updates starts at these values, so
     with `critic_steps` 1 it has no effect, and another value than T1's is refused."""
@@ -163,12 +168,19 @@ class TrainSettings(Settings):
             raise ValueError("grpo_std_normalization=false has no effect with advantage=gae: leave it out")
         if self.advantage == "grpo":
             self._check_without_critic()
-        for name in ("kl_loss_coef", "moe_aux_loss_coeff"):
-            if getattr(self, name) and self.use_rollout_routing_replay:
+        pulls = {name: getattr(self, name) for name in ("kl_loss_coef", "moe_aux_loss_coeff")}
+        for name, weight in pulls.items():
+            if weight and self.use_rollout_routing_replay and not self.regularize_under_replay:
                 raise ValueError(
-                    f"{name}={getattr(self, name)} beside use_rollout_routing_replay=true would pull the actor towards "
-                    "a routing that is not the recorded one: set it to 0, or turn the replay off"
+                    f"{name}={weight} beside use_rollout_routing_replay=true would pull the actor towards "
+                    "a routing that is not the recorded one: set it to 0, turn the replay off, or, for an experiment "
+                    "on just that, set regularize_under_replay=true"
                 )
+        if self.regularize_under_replay and not (self.use_rollout_routing_replay and any(pulls.values())):
+            raise ValueError(
+                "regularize_under_replay=true has no effect without use_rollout_routing_replay=true and one of "
+                "kl_loss_coef and moe_aux_loss_coeff: leave it out, or set these"
+            )
         if self.context_parallel == 1 and self.gdn_cp != "state":
             raise ValueError(
                 f"gdn_cp={self.gdn_cp!r} has no effect with context_parallel=1: leave it out, or raise context_parallel"

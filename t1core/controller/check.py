@@ -8,14 +8,19 @@ from t1core.records import Batch
 from t1core.rollout.trial import TrialResult
 
 
-def weight_version(iteration: int, *, num_critic_only_steps: int) -> int:
-    """Version after the barrier of `iteration`, in which batch `iteration - 1` was trained: one for each actor step."""
-    return max(0, iteration - num_critic_only_steps)
+def weight_version(iteration: int, *, num_critic_only_steps: int, publish_every: int = 1) -> int:
+    """Version after the barrier of `iteration`, in which batch `iteration - 1` was trained: the actor steps that the
+    published weights have made."""
+    num_updates = max(0, iteration - num_critic_only_steps)
+    return num_updates - num_updates % publish_every
 
 
-def expected_staleness(step: int, *, num_critic_only_steps: int) -> int:
-    """Versions between sampling batch `step` and training on it: 1 once the weights move, 0 before."""
-    return 1 if step > num_critic_only_steps else 0
+def expected_staleness(step: int, *, num_critic_only_steps: int, publish_every: int = 1) -> int:
+    """Versions between sampling batch `step` and training on it, one step later: 1 once the weights move, 0 before.
+    Where only every so many updates are published, the distance of the two publications."""
+    return weight_version(
+        step, num_critic_only_steps=num_critic_only_steps, publish_every=publish_every
+    ) - weight_version(step - 1, num_critic_only_steps=num_critic_only_steps, publish_every=publish_every)
 
 
 def sampled_versions(version: int, *, trained_at: int, max_staleness: int) -> range:
@@ -26,14 +31,16 @@ def sampled_versions(version: int, *, trained_at: int, max_staleness: int) -> ra
     return range(oldest, version + 1)
 
 
-def check_batch(batch: Batch, accepted: Sequence[TrialResult], *, versions: range) -> None:
-    """Sampled tokens are the trained tokens, one routing row a forwarded token, all sampled within `versions` and,
-    within a row, by no older version than the tokens before."""
+def check_batch(
+    batch: Batch, accepted: Sequence[TrialResult], *, versions: range, is_reencoded: bool = False
+) -> None:
+    """Sampled tokens are the trained tokens (but for rows that were re-encoded on purpose), one routing row a forwarded
+    token, all sampled within `versions` and, within a row, by no older version than the tokens before."""
     sampled = np.concatenate(
         [call.completion_token_ids for item in accepted for call in item.trajectory.calls]
     )
     trained = batch.tokens[batch.loss_mask.astype(bool)]
-    assert np.array_equal(sampled, trained), (
+    assert is_reencoded or np.array_equal(sampled, trained), (
         f"step {batch.step}: {len(sampled)} tokens sampled, {len(trained)} in the loss region, and they differ"
     )
     assert batch.routed_experts is not None, f"step {batch.step}: the engine returned no routes"

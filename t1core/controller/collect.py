@@ -38,7 +38,9 @@ async def collect(campaign: Campaign, step: int) -> Collected:
     settings = campaign.config.rollout
     is_last = step == campaign.config.num_steps - 1
     trained_at = campaign.first + weight_version(
-        step, num_critic_only_steps=campaign.config.train.num_critic_only_steps
+        step,
+        num_critic_only_steps=campaign.config.train.num_critic_only_steps,
+        publish_every=settings.publish_every,
     )
     carried, again = campaign.begin_collecting()
     size = settings.samples_per_task
@@ -84,17 +86,21 @@ async def collect(campaign: Campaign, step: int) -> Collected:
         )
     batch = _batch(campaign, rollout, step=step)
     version = campaign.version
+    is_reencoded = settings.token_fidelity == "reencoded"
     check_batch(
         batch,
         rollout.accepted,
         versions=sampled_versions(version, trained_at=trained_at, max_staleness=settings.max_staleness),
+        is_reencoded=is_reencoded,
     )
     return Collected(
         step=step,
         version=version,
         batch=batch,
         spans=[row.spans for item in rollout.accepted for row in item.rows],
-        metrics=measure_rollout(rollout, batch) | scheduled | _learn(campaign, rollout, step=step),
+        metrics=measure_rollout(rollout, batch, is_reencoded=is_reencoded)
+        | scheduled
+        | _learn(campaign, rollout, step=step),
         grade_cpu_s=sum(item.trajectory.cpu_s["grade"] for item in rollout.results()),
         rollout_s=rollout_s,
     )

@@ -11,7 +11,9 @@ exactly one version ahead (none while the weights have not moved: the first batc
 With `rollout.tail=continue` trials live on across the barrier: their requests are frozen in place and go on with the
 state of the old weights, and only a later call starts from the new ones. Each token keeps the version, the log-prob and
 the routes of the weights that sampled it, is trained against the snapshot of that version, and is at most
-`rollout.max_staleness` versions old then. `rollout.mode=async` does without the barrier (`async_loop`).
+`rollout.max_staleness` versions old then. `rollout.mode=async` does without the barrier (`async_loop`), `sync` without
+the two sides: a batch is trained before the next is collected. With `rollout.publish_every` above 1 the engine keeps
+its weights over so many updates of the actor.
 """
 
 import asyncio
@@ -41,6 +43,9 @@ async def run_loop(campaign: Campaign, resumption: Resumption | None = None) -> 
             start, waiting = await _go_on(campaign, resumption)
         if config.rollout.mode == "async":
             await run_without_barrier(campaign, start=start, waiting=waiting)
+        elif config.rollout.mode == "sync":
+            assert not waiting, "no batch waits in sync mode"
+            await _run_in_turn(campaign, start=start)
         else:
             assert len(waiting) <= 1, "one batch is in flight in one-step mode"
             await _run_steps(campaign, start=start, pending=waiting[0] if waiting else None)
@@ -93,8 +98,11 @@ async def _run_steps(campaign: Campaign, *, start: int, pending: Collected | Non
         clock = StepClock(await crew.cpu_s())
         collected, result = await _both_sides(campaign, iteration, pending, clock)
         with clock.phase("barrier"):
+            is_last = iteration == config.num_steps
             trained = campaign.first + weight_version(
-                iteration, num_critic_only_steps=config.train.num_critic_only_steps
+                iteration,
+                num_critic_only_steps=config.train.num_critic_only_steps,
+                publish_every=1 if is_last else config.rollout.publish_every,
             )
             if trained != campaign.version:
                 clock.publication = await campaign.publish(trained, frozen=bool(campaign.carried))
@@ -105,6 +113,26 @@ async def _run_steps(campaign: Campaign, *, start: int, pending: Collected | Non
                 await save_checkpoint(campaign, iteration=iteration, waiting=waiting)
             await evaluate_if_due(campaign, iteration)
         pending = collected
+
+
+async def _run_in_turn(campaign: Campaign, *, start: int) -> None:
+    """Collect a batch, train on it, publish: no batch is older than the weights that it moves."""
+    config = campaign.config
+    for step in range(max(start - 1, 0), config.num_steps):
+        clock = StepClock(await campaign.crew.cpu_s())
+        collected = await collect(campaign, step)
+        result = await _train(campaign, collected, clock)
+        with clock.phase("barrier"):
+            trained = campaign.first + weight_version(
+                step + 1, num_critic_only_steps=config.train.num_critic_only_steps
+            )
+            if trained != campaign.version:
+                clock.publication = await campaign.publish(trained, frozen=False)
+        await record_step(campaign, collected, result, clock, beside=collected)
+        iteration = step + 1
+        if config.checkpoint_every and iteration % config.checkpoint_every == 0:
+            await save_checkpoint(campaign, iteration=iteration, waiting=[])
+        await evaluate_if_due(campaign, iteration)
 
 
 async def _both_sides(
@@ -122,11 +150,16 @@ async def _both_sides(
 
 async def _train(campaign: Campaign, pending: Collected, clock: StepClock) -> TrainResult:
     version, num_critic_only_steps = campaign.version, campaign.config.train.num_critic_only_steps
-    lag = expected_staleness(pending.step, num_critic_only_steps=num_critic_only_steps)
+    rollout = campaign.config.rollout
+    lag = 0
+    if rollout.mode == "one_step":
+        lag = expected_staleness(
+            pending.step, num_critic_only_steps=num_critic_only_steps, publish_every=rollout.publish_every
+        )
     assert version - pending.version == lag, (
         f"step {pending.step}: sampled by version {pending.version}, trained at version {version}, expected lag {lag}"
     )
-    max_staleness = campaign.config.rollout.max_staleness
+    max_staleness = rollout.max_staleness
     with clock.phase("train"):
         return await campaign.crew.train(
             pending.batch,

@@ -4,6 +4,7 @@ import time
 
 from t1core.analysis.turn_growth import turn_growth
 from t1core.controller.campaign import Campaign
+from t1core.controller.check import weight_version
 from t1core.controller.collect import Collected
 from t1core.controller.measure import StepClock
 from t1core.train.result import TrainResult
@@ -20,6 +21,7 @@ async def record_step(
     if beside is not None:
         metrics |= {"cpu/grade_s": beside.grade_cpu_s, "time/rollout_s": beside.rollout_s}
     metrics |= {f"memory/{part}_mb": size for part, size in (await crew.memory_mb()).items()}
+    metrics["staleness/updates"] = _staleness_in_updates(campaign, pending)
     metrics |= _watch_turns(campaign, metrics)
     run.record_tokens(
         pending.batch,
@@ -30,6 +32,17 @@ async def record_step(
     run.record_metrics(metrics, step=pending.step)
     run.update_status(step=pending.step, phase=f"step {pending.step + 1} of {campaign.config.num_steps}")
     campaign.say(progress_line(campaign, pending.step, metrics))
+
+
+def _staleness_in_updates(campaign: Campaign, pending: Collected) -> float:
+    """Updates of the actor between the sampling of a batch's trained tokens and its own, mean: versions count updates,
+    and the actor may be ahead of the newest that was published."""
+    batch = pending.batch
+    made = campaign.first + weight_version(
+        pending.step, num_critic_only_steps=campaign.config.train.num_critic_only_steps
+    )
+    sampled = batch.weight_versions[batch.loss_mask.astype(bool)]
+    return float(made - sampled.mean()) if len(sampled) else float("nan")
 
 
 def _watch_turns(campaign: Campaign, metrics: dict[str, float]) -> dict[str, float]:

@@ -191,6 +191,13 @@ TRAIN = (
         "staleness/mean", "versions", MEAN, "weight versions between sampling and this update", "1 (0 first)"
     ),
     Metric("staleness/max", "versions", MAX, "the same, of the oldest token", "1 in one-step mode"),
+    Metric(
+        "staleness/updates",
+        "updates",
+        MEAN,
+        "actor updates between sampling and this one, also those that were not published",
+        "as staleness/mean, up to rollout.publish_every",
+    ),
     Metric("train/tokens", "tokens", SUM, "tokens trained on, prompts included", "steady"),
     Metric("train/loss_tokens", "tokens", SUM, "tokens with a loss (sampled by the policy)", "steady"),
     Metric("train/micro_batches", "count", SUM, "micro-batches of one pass", "few: packing works"),

@@ -11,6 +11,7 @@ from megatron.core.models.gpt import GPTModel
 from t1core.model import cpu_shim, replay, rope
 from t1core.model.kernels import PLAIN, Kernels, prepare
 from t1core.model.layout import Layout
+from t1core.model.scoring import Unprojected
 from t1core.model.shape import ModelShape
 from t1core.model.spec import block_spec, transformer_config
 from t1core.model.value_head import ValueHead
@@ -30,7 +31,7 @@ def build_model(
 ) -> GPTModel:
     """This rank's part of the network, randomly initialised; load weights with `convert.load_hf`.
 
-    The actor ends in vocabulary logits (its shard of them under tensor parallelism), the critic in
+    The actor ends in hidden states, which `scoring.score` multiplies by its vocabulary's weights, the critic in
     `value_outputs` numbers a token: its value, or the logits of a histogram over values. Only a model built with
     `routing_replay` can be armed. `recompute` keeps each layer's input alone
     and runs it again in backward. `load_balancing` gives the routers Megatron's auxiliary loss, whose weight is
@@ -72,8 +73,12 @@ def build_model(
         parallel_output=True,
     )
     model.role, model.kernels = role, kernels
-    if role == "critic" and last:
-        model.output_layer = ValueHead(config, num_outputs=value_outputs)
+    if last:
+        model.output_layer = (
+            ValueHead(config, num_outputs=value_outputs)
+            if role == "critic"
+            else Unprojected(config, vocab_size=shape.vocab_size, is_fused=kernels.is_fused)
+        )
     if routing_replay:
         replay.attach(model)
     return model

@@ -57,7 +57,7 @@ from t1core.sandbox.sandbox import (
     Sandbox,
     SandboxUnavailable,
 )
-from t1core.tito import UnresolvedRetry, assemble
+from t1core.tito import UnresolvedRetry, assemble, reencoded_row
 from t1core.verifier.grader import Grader
 
 _log = logging.getLogger(__name__)
@@ -144,11 +144,13 @@ class TrialRunner:
         deadline_s: float,
         control_deadline_s: float,
         engine_name: str = "the engine",
+        is_reencoded: bool = False,
         evaluation_limits: AgentLimits | None = None,
     ) -> None:
         """`limits` are those of training, and of evaluation unless that has its own; their `timeout_s`, and
         `verifier_timeout_s`, cap what a task asks for. `deadline_s` bounds a trial from its arrival to its rows,
-        `control_deadline_s` each part of its clean-up; `engine_name` is who is named when routes are missing."""
+        `control_deadline_s` each part of its clean-up; `engine_name` is who is named when routes are missing. With
+        `is_reencoded` rows hold what the answers' texts encode to, for an experiment on just that."""
         self._sandbox = sandbox
         self._grader = grader
         self._generate = generate
@@ -165,6 +167,7 @@ class TrialRunner:
         self._pacer = pacer
         self._num_experts = num_experts
         self._engine_name = engine_name
+        self._is_reencoded = is_reencoded
         self._deadline_s = deadline_s
         self._control_deadline_s = control_deadline_s
         self._live: dict[str, asyncio.Task[TrialResult]] = {}
@@ -323,6 +326,8 @@ class TrialRunner:
             status=RowStatus.COMPLETED if finished else RowStatus.TRUNCATED,
         )
         _check_relations(trial.record, rows)
+        if self._is_reencoded:
+            rows = tuple(self._reencode(row) for row in rows)
         for row in rows:
             if row.rollout_routed_experts is None:
                 raise MissingRoutes(f"trial {trial.spec.trial_id}: the engine returned no routes")
@@ -333,6 +338,15 @@ class TrialRunner:
             except ValueError as error:
                 raise MissingRoutes(f"trial {trial.spec.trial_id}: {error}") from error
         return rows
+
+    def _reencode(self, row: TrainingRow) -> TrainingRow:
+        tokenizer = self._tokenizer
+        return reencoded_row(
+            row,
+            encode=tokenizer.encode,
+            decode=tokenizer.decode,
+            specials=(tokenizer.im_start, tokenizer.im_end, tokenizer.end_of_text),
+        )
 
 
 def _check_relations(record: AgentRecord, rows: tuple[TrainingRow, ...]) -> None:

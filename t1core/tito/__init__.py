@@ -2,5 +2,6 @@
 
 from t1core.tito.assemble import UnresolvedRetry, assemble
 from t1core.tito.audit import Audit, audit
+from t1core.tito.reencode import reencoded_row
 
-__all__ = ["Audit", "UnresolvedRetry", "assemble", "audit"]
+__all__ = ["Audit", "UnresolvedRetry", "assemble", "audit", "reencoded_row"]

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
-from t1core.model.forward import score
+from t1core.model.scoring import score
 from t1core.train.learner import Learner
 from t1core.train.streams import BatchStreams, DeviceMicroBatch, reduce_over_batch, total_over_batch
 from t1core.train.surrogate import Surrogate
@@ -15,7 +15,7 @@ def score_batch(actor: Learner, *, streams: BatchStreams, replayed: bool) -> tor
     return streams.merge(
         actor.score(
             streams.micro_batches,
-            lambda out, micro: score(out, micro.targets, fused=actor.kernels.is_fused)[0],
+            lambda out, micro: score(out, micro.targets, model=actor.model)[0],
             replayed=replayed,
         )
     )
@@ -29,7 +29,7 @@ def update_actor(
     def loss(
         out: torch.Tensor, micro: DeviceMicroBatch
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        logprobs, entropy = score(out, micro.targets, fused=actor.kernels.is_fused)
+        logprobs, entropy = score(out, micro.targets, model=actor.model)
         mask = micro.take(streams.mask)
         total, terms = surrogate(logprobs, micro)
         ratio = terms.ratio[mask].double()
@@ -68,7 +68,7 @@ def update_supervised(actor: Learner, *, streams: BatchStreams, weights: torch.T
     """One update on the weighted cross-entropy of the trainable tokens, free routing; the loss before it."""
 
     def loss(out: torch.Tensor, micro: DeviceMicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        logprobs, _ = score(out, micro.targets, fused=actor.kernels.is_fused)
+        logprobs, _ = score(out, micro.targets, model=actor.model)
         total = -(torch.where(micro.take(streams.mask), logprobs, 0.0) * micro.take(weights)).sum()
         return total, total.detach()
 

@@ -19,7 +19,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import nn
 
 from t1core.model import replay
-from t1core.model.forward import logits
+from t1core.model.forward import outputs
 from t1core.model.kernels import Kernels
 from t1core.train.adam import Adam
 from t1core.train.streams import DeviceMicroBatch
@@ -123,7 +123,7 @@ class Learner:
             if replayed:
                 assert micro.routes is not None
                 replay.arm(self.model, micro.routes)
-            out = logits(model, micro.tokens, micro.position_ids, micro.packed)
+            out = outputs(model, micro.tokens, micro.position_ids, micro.packed)
 
             def reduce(out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, Any]:
                 loss, result = finish(out, micro)

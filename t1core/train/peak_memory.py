@@ -1,4 +1,4 @@
-"""What one network takes at its peak: an update of actor or critic on one row, measured.
+"""What one network takes at its peak: an update of actor or critic, measured.
 
 On a GPU it is what torch's allocator held at most. A CPU keeps no such count, so there the tensors alive are counted as
 operations make them and drop them, which leaves out what operations take inside.
@@ -6,7 +6,7 @@ operations make them and drop them, which leaves out what operations take inside
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,24 +25,26 @@ from t1core.train.learner import Learner, Role
 from t1core.train.streams import put_batch
 
 
-def measure_peak(shape: ModelShape, *, role: Role, tokens: int, dtype: torch.dtype) -> int:
-    """Bytes at the peak of the second of two updates with recomputation, beyond what was there before the network. The
-    actor's update is the supervised one, whose passes and logits are those of PPO's.
+def measure_peak(
+    shape: ModelShape, *, role: Role, lengths: Sequence[int], max_tokens: int, dtype: torch.dtype
+) -> int:
+    """Bytes at the peak of the second of two updates with recomputation on rows of `lengths` tokens, beyond what was
+    there before the network. The actor's update is the supervised one, whose passes and logits are those of PPO's.
     """
     on_gpu = torch.cuda.is_available()
     gc.collect()
-    with _counted(on_gpu) as peak_since:
+    with counted(on_gpu) as peak_since:
         learner = Learner(build_model(shape, role=role, dtype=dtype, recompute=True), adam=Adam())
         device = torch.device("cuda" if on_gpu else "cpu")
         streams = put_batch(
-            _one_row(shape, tokens),
+            _rows(shape, lengths),
             device=device,
-            max_tokens=tokens,
+            max_tokens=max_tokens,
             row_multiple=1,
             num_experts=shape.num_experts,
             with_routes=False,
         )
-        weights = torch.full((tokens,), 1 / tokens, device=device)
+        weights = torch.full((sum(lengths),), 1 / sum(lengths), device=device)
         update = _actor if role == "actor" else _critic
         update(learner, streams, weights)
         reset, peak = peak_since
@@ -65,26 +67,27 @@ def _critic(learner: Learner, streams: Any, weights: torch.Tensor) -> None:
     update_critic(learner, streams=streams, weights=weights, objective=once)
 
 
-def _one_row(shape: ModelShape, tokens: int) -> Batch:
+def _rows(shape: ModelShape, lengths: Sequence[int]) -> Batch:
     drawn = np.random.default_rng(0)
-    mask = np.ones(tokens, dtype=np.uint8)
-    mask[0] = 0
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    mask = np.ones(starts[-1], dtype=np.uint8)
+    mask[starts[:-1]] = 0
     return Batch(
         step=0,
-        rollout_ids=("row",),
-        tokens=drawn.integers(0, shape.vocab_size, tokens).astype(np.int32),
-        cu_seqlens=np.array([0, tokens], dtype=np.int64),
+        rollout_ids=tuple(f"row-{number}" for number in range(len(lengths))),
+        tokens=drawn.integers(0, shape.vocab_size, len(mask)).astype(np.int32),
+        cu_seqlens=starts,
         loss_mask=mask,
-        rollout_log_probs=np.zeros(tokens, dtype=np.float32),
+        rollout_log_probs=np.zeros(len(mask), dtype=np.float32),
         weight_versions=np.where(mask, 0, -1).astype(np.int32),
         routed_experts=None,
-        rewards=np.array([0.5], dtype=np.float32),
-        num_tests=np.array([4], dtype=np.int32),
+        rewards=np.full(len(lengths), 0.5, dtype=np.float32),
+        num_tests=np.full(len(lengths), 4, dtype=np.int32),
     )
 
 
 @contextmanager
-def _counted(on_gpu: bool) -> Iterator[tuple[Callable[[], None], Callable[[], int]]]:
+def counted(on_gpu: bool) -> Iterator[tuple[Callable[[], None], Callable[[], int]]]:
     """(forget the peak so far, the peak since) of tensors made within the block."""
     if on_gpu:
         torch.cuda.synchronize()

@@ -55,6 +55,7 @@ class TrainSettings:
     dual_clip: float | None = None
     kl_loss_coef: float = 0.0
     moe_aux_loss_coeff: float = 0.0
+    regularize_under_replay: bool = False
     off_policy: OffPolicySettings = field(default_factory=OffPolicySettings)
     value_clip: float = 0.2
     value_bins: ValueBins | None = None
@@ -113,7 +114,8 @@ class TrainSettings:
                 "free already: turn it off"
             )
         for name in ("kl_loss_coef", "moe_aux_loss_coeff"):
-            if getattr(self, name) and self.use_rollout_routing_replay:
+            is_allowed = self.regularize_under_replay or not self.use_rollout_routing_replay
+            if getattr(self, name) and not is_allowed:
                 raise ValueError(
                     f"{name}={getattr(self, name)} would pull the actor towards a routing that is not the recorded "
                     "one: set it to 0, or turn use_rollout_routing_replay off"

@@ -9,12 +9,13 @@ import time
 import numpy as np
 import torch
 
+from t1core.model.scoring import score
 from t1core.model.shape import ModelShape
 from t1core.records.batch import Batch
 from t1core.train.actor_update import score_batch
 from t1core.train.free_routing import score_freely
 from t1core.train.learner import Learner, Role
-from t1core.train.streams import BatchStreams
+from t1core.train.streams import BatchStreams, DeviceMicroBatch
 
 
 def made_up_batch(shape: ModelShape, *, lengths: tuple[int, ...], with_routes: bool) -> Batch:
@@ -54,11 +55,12 @@ def warm_up(
             score_freely(learner, streams=streams)
     else:
         learner.score(streams.micro_batches, lambda out, _: out.float().sum())
-    learner.accumulate(
-        streams.micro_batches,
-        lambda out, _: (out.float().square().mean(), None),
-        replayed=replayed and role == "actor",
-    )
+
+    def loss(out: torch.Tensor, micro: DeviceMicroBatch) -> tuple[torch.Tensor, None]:
+        ends = score(out, micro.targets, model=learner.model)[0] if role == "actor" else out.float()
+        return ends.square().mean(), None
+
+    learner.accumulate(streams.micro_batches, loss, replayed=replayed and role == "actor")
     learner.drop_gradients()
     if torch.cuda.is_available():
         torch.cuda.synchronize()

@@ -3,6 +3,7 @@ nor ray.
 """
 
 from t1core.view.behaviour import figure_stop_reasons
+from t1core.view.claims import figure_arms, figure_contrasts
 from t1core.view.compare import figure_compared_rewards
 from t1core.view.cost import figure_cpu_budget, figure_time_split
 from t1core.view.critic import figure_explained_variance
@@ -14,12 +15,15 @@ from t1core.view.reward import figure_reward
 from t1core.view.reward_density import figure_reward_density
 from t1core.view.routing_gap import figure_routing_gap
 from t1core.view.style import Picture
+from t1core.view.synthesis import figure_synthesis
 from t1core.view.trajectory import TrialPage, trial_page
 
 __all__ = [
     "Picture",
     "TrialPage",
+    "figure_arms",
     "figure_compared_rewards",
+    "figure_contrasts",
     "figure_cpu_budget",
     "figure_explained_variance",
     "figure_heldout",
@@ -28,6 +32,7 @@ __all__ = [
     "figure_reward_density",
     "figure_routing_gap",
     "figure_stop_reasons",
+    "figure_synthesis",
     "figure_tests_per_task",
     "figure_time_split",
     "keep_figure",

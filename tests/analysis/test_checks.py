@@ -5,7 +5,8 @@ import math
 import pandas as pd
 import pytest
 
-from t1core.analysis import assert_holds, check_learning, check_run
+from t1core.analysis import assert_holds, check_learning, check_run, check_settings
+from t1core.config import load_config
 from tests.analysis.frames_by_hand import metrics_frame, trials_of
 
 
@@ -66,6 +67,30 @@ def test_critic_only_steps_put_the_first_stale_batch_off():
     stale = [0, 0, 0, 1]
     assert _broken(metrics_frame(staleness__mean=stale, staleness__max=stale), num_critic_only_steps=2) == []
     assert len(_broken(metrics_frame(), num_critic_only_steps=2)) == 1
+
+
+def _broken_under(overrides, **changes):
+    config = load_config("smoke", ["train.num_critic_only_steps=0", "num_steps=4", *overrides])
+    settings = check_settings(config.model_dump(mode="json"))
+    checks = check_run(metrics_frame(**changes), trials=trials_of(), **settings)
+    return [check.claim for check in checks if not check.holds]
+
+
+def test_a_run_is_held_to_the_staleness_of_its_mode():
+    assert _broken_under([]) == []
+    assert _broken_under(["rollout.mode=sync"]) == ["staleness is exactly 0"]
+    never = [0, 0, 0, 0]
+    assert _broken_under(["rollout.mode=sync"], staleness__mean=never, staleness__max=never) == []
+    # published: versions 0, 0, 2, 2 before steps 0 to 3, each sampled one step earlier
+    second = [0, 0, 2, 0]
+    assert _broken_under(["rollout.publish_every=2"], staleness__mean=second, staleness__max=second) == []
+    assert len(_broken_under(["rollout.publish_every=2"])) == 1
+
+
+def test_answers_re_encoded_on_purpose_are_not_held_to_token_fidelity():
+    drifted = {"tito__drift_frac": [0.1] * 4, "tito__delivered_token_frac": [0.9] * 4}
+    assert len(_broken_under([], **drifted)) == 2
+    assert _broken_under(["rollout.token_fidelity=reencoded"], **drifted) == []
 
 
 def test_a_skipped_step_is_not_asked_for_what_only_an_optimiser_step_defines():

@@ -85,17 +85,23 @@ def test_the_critics_sources_are_all_but_what_only_reads_and_shows():
         name for name in out if not name.startswith(("analysis/", "view/", "pools/", "campaign/notebook"))
     }
     commands = (
+        "claim",
+        "claim_command",
+        "claim_results",
+        "claim_runs",
         "commands",
         "comparison",
         "execute",
         "launch",
         "pool_commands",
         "pool_model_commands",
+        "pool_synthesis",
         "project",
         "rehearsal",
         "replay",
         "report",
         "sinks",
+        "strict_yaml",
         "tail",
     )
     assert rest == {

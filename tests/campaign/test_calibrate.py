@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from t1core.campaign.calibrate import calibrate, configurations, load_coefficients
+from t1core.model import scoring_block
 
 
 def test_lengths_between_and_depths_beyond_are_held_out() -> None:
@@ -32,6 +33,25 @@ def test_peaks_that_were_not_fitted_are_predicted(tmp_path: Path) -> None:
     assert json.loads(output.read_text())["coefficients"] == found["coefficients"]
     kept = load_coefficients(output)
     assert kept.phases == "apart" and kept.alpha_bytes > 0 and 8 < kept.logit_bytes < 24
+
+
+@pytest.mark.slow
+def test_peaks_of_rows_longer_than_a_block_are_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 320 tokens: the logits' term no longer grows, and the gradient's sum of the vocabulary joins it."""
+    vocab = 4096
+    monkeypatch.setattr(scoring_block, "LOGITS", 320 * vocab)
+    how = dict(model="nano", layers=[1, 2], tokens=[384, 512, 640], num_experts=8, output=None)
+    found = calibrate(**how, vocab_size=vocab)
+    assert found["coefficients"]["scored"] == "blocks" and 8 < found["coefficients"]["logit_bytes"] < 24
+    assert max(abs(row["residual_frac"]) for row in found["held_out"]) < 0.02
+    actors = [row["peak_bytes"] for row in found["fitted"] + found["held_out"] if row["role"] == "actor"]
+    whole = (640 - 384) * vocab * 16
+    assert max(actors[:3]) - min(actors[:3]) < whole / 20  # of one layer: its hidden states
+
+
+def test_a_result_kept_when_logits_were_scored_whole_still_says_so() -> None:
+    kept = load_coefficients("figures/results/capacity_calibration.json")
+    assert kept.scored == "whole" and kept.logit_bytes == pytest.approx(18.4, abs=0.05)
 
 
 def test_too_little_to_hold_anything_out_is_refused() -> None:

@@ -157,6 +157,23 @@ def test_a_foreign_pool_needs_no_held_out_split_and_the_gap_is_said(tmp_path):
     ]
 
 
+def test_a_campaign_without_a_critic_says_which_settings_of_a_critic_it_does_not_read(tmp_path):
+    write_task(tmp_path / "greet", tests="def test_a(): pass\n\n\ndef test_b(): pass\n")
+    write_index(tmp_path)
+    alone = ["train.advantage=grpo", "train.num_critic_only_steps=0", "rollout.samples_per_task=2"]
+    alone.append("rollout.over_sampling_batch_size=6")
+    said = []
+    check_plan(load_config("smoke", ["train.critic.lr=0.5"]), Pool.open(tmp_path), say=said.append)
+    assert not any("no effect" in line for line in said)
+    config = load_config("smoke", [*alone, "train.critic.lr=0.5", "train.critic.clip_grad=2"])
+    check_plan(config, Pool.open(tmp_path), say=said.append)
+    assert [line for line in said if "no effect" in line] == [
+        "train.advantage=grpo builds no critic, so these have no effect: train.critic.lr=0.5, "
+        "train.critic.weight_decay=0.0, train.critic.clip_grad=2.0, warm_start.critic_warmup_steps=0, "
+        "model.critic_path=cold"
+    ]
+
+
 def test_counting_tests_where_every_task_has_one_is_refused(tmp_path):
     write_task(tmp_path / "greet")
     with pytest.raises(ValueError, match=r"nothing to count; use reward\.kind='binary'"):

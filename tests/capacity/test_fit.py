@@ -6,16 +6,19 @@ import pytest
 
 from t1core.capacity.fit import Measured, fit, predicted_bytes, residuals
 from t1core.capacity.memory import Coefficients
+from t1core.model import scoring_block
 from t1core.model.shape import ModelShape
 
 TRUE = Coefficients(5000.0, 2e6, 14.0, phases="apart", step_bytes=4, source="made up")
 SHAPES = {depth: ModelShape.nano(vocab_size=4096, num_layers=depth) for depth in (4, 8)}
 
 
-def made_up(role: str, depth: int, tokens: int) -> tuple[ModelShape, Measured]:
+def made_up(
+    role: str, depth: int, tokens: int, coefficients: Coefficients = TRUE
+) -> tuple[ModelShape, Measured]:
     shape = SHAPES[depth]
     blank = Measured(role=role, num_layers=depth, tokens=tokens, peak_bytes=0)
-    peak = predicted_bytes(shape, blank, TRUE, precision="bf16")
+    peak = predicted_bytes(shape, blank, coefficients, precision="bf16")
     return shape, dataclasses.replace(blank, peak_bytes=round(peak))
 
 
@@ -39,3 +42,16 @@ def test_measurements_that_tell_nothing_are_refused() -> None:
     no_actor = [made_up("critic", 4, 4096), made_up("critic", 4, 8192)]
     with pytest.raises(ValueError, match="an actor"):
         fit(no_actor, precision="bf16", step_bytes=4, source="")
+
+
+def test_actors_whose_layers_hide_their_logits_are_not_taken_for_logits(monkeypatch) -> None:
+    """Beyond 4,096 x 300 logits a block: 17 MB of logits, and from 3,500 tokens on layers take more."""
+    monkeypatch.setattr(scoring_block, "LOGITS", 300 * 4096)
+    blocks = dataclasses.replace(TRUE, scored="blocks")
+    seen = [made_up("critic", 4, tokens, blocks) for tokens in (4096, 8192)]
+    hidden = [made_up("actor", 4, tokens, blocks) for tokens in (8192, 16_384)]
+    with pytest.raises(ValueError, match="take more than its layers: give a larger --vocab-size"):
+        fit([*seen, *hidden], precision="bf16", step_bytes=0, source="")
+    shown = [made_up("actor", 4, tokens, blocks) for tokens in (200, 1000)]
+    found = fit([*seen, *hidden, *shown], precision="bf16", step_bytes=4, source="made up")
+    assert found.scored == "blocks" and found.logit_bytes == pytest.approx(14, rel=1e-4)

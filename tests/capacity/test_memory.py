@@ -23,6 +23,7 @@ from t1core.capacity.plans import Plan, all_plans
 from t1core.capacity.published import checks, closed_form
 from t1core.capacity.search import USES, fitting, judge, nearest
 from t1core.capacity.sizes import NAMED, stage_sizes
+from t1core.model import scoring_block
 from t1core.model.shape import ModelShape
 
 BIG = NAMED["122b"]
@@ -131,6 +132,20 @@ def test_logits_and_layers_count_together_or_the_larger_of_them() -> None:
     assert together.peak_bytes - apart.peak_bytes == 100_000
     assert apart.breaking_term(apart.peak_bytes - 1) == "logits"
     assert apart.breaking_term(apart.peak_bytes) is None
+
+
+def test_logits_scored_in_blocks_stop_growing_with_the_row(monkeypatch) -> None:
+    """A block of 400 logits is 8 tokens of 50 words a rank; over several, the vocabulary's gradient is summed."""
+    monkeypatch.setattr(scoring_block, "LOGITS", 400)
+    given = Coefficients(0, 0, logit_bytes=6, phases="apart", step_bytes=0, source="", scored="blocks")
+    sizes = [
+        stage_bytes(
+            TINY, role="actor", plan=Plan(tp=2), stage=0, load=Load(wall=wall), coefficients=given
+        ).terms["logits"]
+        for wall in (5, 8, 9, 9000)
+    ]
+    over_blocks = 50 * (6 * 8 + 4 * TINY.hidden_size)
+    assert sizes == [6 * 50 * 5, 6 * 50 * 8, over_blocks, over_blocks]
 
 
 def test_data_parallel_one_forces_expert_parallel_two() -> None:

@@ -5,6 +5,9 @@ import subprocess
 import sys
 
 import pytest
+import ray
+
+from t1core.cluster.session import ray_session
 
 # The first agent of Ray's that imports this is held up for longer than Ray waits.
 LATE = """
@@ -29,6 +32,15 @@ with ray_session(address="", num_cpus=1, object_store_mb=80):
     print(running().count("gcs_server"), running().count("raylet"))
 print(running())
 """
+
+
+def test_a_private_instance_is_started_beside_another_cluster_of_this_machine(monkeypatch):
+    asked = []
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
+    monkeypatch.setattr(ray, "init", lambda **options: asked.append(options))
+    with ray_session(address="", num_cpus=1, object_store_mb=80):
+        pass
+    assert [options["address"] for options in asked] == ["local"]
 
 
 @pytest.mark.slow

@@ -32,6 +32,23 @@ from t1core.config import load_config
         (["train.off_policy.mis_low=3.0"], "the band is empty"),
         (["train.kl_loss_coef=0.1"], "turn the replay off"),
         (["train.moe_aux_loss_coeff=0.1"], "turn the replay off"),
+        (["train.regularize_under_replay=true"], "no effect without"),
+        (
+            [
+                "train.regularize_under_replay=true",
+                "train.kl_loss_coef=0.1",
+                *("train.use_rollout_routing_replay=false", "train.measure_free_routing=false"),
+            ],
+            "no effect without",
+        ),
+        (["tasks.order=easiest_first"], "no effect with shuffle=true"),
+        (["rollout.mode=sync", "rollout.tail=continue", "rollout.max_staleness=2"], "mode='sync'"),
+        (["rollout.publish_every=2", "rollout.mode=sync"], "publish_every=2 with mode='sync'"),
+        (
+            ["rollout.publish_every=2", "rollout.tail=continue", "rollout.max_staleness=2"],
+            "publish_every=2 with mode='one_step' and tail='continue'",
+        ),
+        (["rollout.publish_every=2", "checkpoint_every=2"], "no version to go on from"),
         (["train.dual_clip=1.0"], "dual_clip"),
         (["train.gdn_cp=heads"], "no effect with context_parallel=1"),
         (["train.dual_clip=3.0", "train.off_policy.policy_loss=dppo_tv"], "masks and does not clip"),
@@ -82,3 +99,20 @@ def test_a_critic_in_the_actors_directory_is_refused_however_it_is_spelt(tmp_pat
     critic = str(tmp_path / "link") if spelling == "link" else spelling.format(actor)
     with pytest.raises(ValueError, match="by another spelling"):
         load_config("smoke", [f"model.actor_path={actor}", f"model.critic_path={critic}"])
+
+
+def test_what_an_experiment_takes_back_is_told_and_is_never_a_default():
+    for preset in ("quickstart", "smoke", "h200x1", "t1-122b"):
+        assert load_config(preset).experiments == ()
+    told = load_config(
+        "smoke",
+        [
+            *("rollout.token_fidelity=reencoded", "rollout.publish_every=4"),
+            *("train.kl_loss_coef=0.1", "train.regularize_under_replay=true"),
+        ],
+    ).experiments
+    assert [line.partition("=")[0] for line in told] == [
+        *("rollout.token_fidelity", "train.regularize_under_replay", "rollout.publish_every")
+    ]
+    free = ["train.use_rollout_routing_replay=false", "train.measure_free_routing=false"]
+    assert len(load_config("smoke", free).experiments) == 1

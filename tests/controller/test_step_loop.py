@@ -47,6 +47,37 @@ def test_each_batch_is_trained_one_version_after_its_sampler_and_published_after
     assert (metrics["tito/drift_frac"] == 0).all() and stored.token_steps() == list(range(6))
 
 
+def test_without_a_pipeline_each_batch_is_trained_by_the_weights_that_sampled_it(tmp_path):
+    crew = RecordingCrew()
+    stored, _ = run(
+        tmp_path,
+        crew,
+        *("rollout.mode=sync", "train.num_critic_only_steps=1", "checkpoint_every=3"),
+    )
+    assert crew.published == [0, 1, 2, 3, 4, 5]
+    assert [(step, *sampled, held, lag) for step, sampled, held, _, lag in crew.trained] == [
+        (0, 0, 0, 0), (1, 0, 0, 0), (2, 1, 1, 0), (3, 2, 2, 0), (4, 3, 3, 0), (5, 4, 4, 0),
+    ]  # fmt: skip
+    assert (stored.metrics("train")["staleness/updates"] == 0).all()
+    assert [name for name, _ in crew.saved] == ["step_0003", "step_0006"]
+
+
+def test_publishing_every_third_update_makes_batches_one_to_three_updates_old(tmp_path):
+    crew = RecordingCrew()
+    stored, _ = run(
+        tmp_path,
+        crew,
+        *("num_steps=9", "rollout.publish_every=3", "train.num_critic_only_steps=1"),
+    )
+    assert crew.published == [0, 3, 6, 8], "what was left out in the end is published for the evaluation"
+    # versions that sampled a batch, that the engine held as it was trained, and the trainer's expected distance
+    assert [(step, *sampled, held, lag) for step, sampled, held, _, lag in crew.trained] == [
+        (0, 0, 0, 0), (1, 0, 0, 0), (2, 0, 0, 0), (3, 0, 0, 0), (4, 0, 3, 3),
+        (5, 3, 3, 0), (6, 3, 3, 0), (7, 3, 6, 3), (8, 6, 6, 0),
+    ]  # fmt: skip
+    assert stored.metrics("train")["staleness/updates"].tolist() == [0, 0, 1, 2, 3, 1, 2, 3, 1]
+
+
 def test_failed_trials_are_counted_and_left_out_of_the_batch(tmp_path):
     crew = RecordingCrew(broken=lambda spec: spec.trial_id.endswith("-000"))
     stored, _ = run(tmp_path, crew)

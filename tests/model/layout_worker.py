@@ -19,10 +19,11 @@ from packed_text import PackedText, random_text
 from partial_sums import round_as_two_ranks
 from safetensors.torch import save_file
 
-from t1core.model import convert, cpu_shim, delta_rule, forward, replay
+from t1core.model import convert, cpu_shim, delta_rule, forward, replay, scoring_block
 from t1core.model.build import build_model
 from t1core.model.layout import Layout, initialize
 from t1core.model.packed_rows import zigzag
+from t1core.model.scoring import score
 from t1core.model.shape import ModelShape
 
 MICRO_BATCHES = [[24, 40], [64, 8], [16, 16, 32], [48, 24]]
@@ -38,6 +39,7 @@ def main(job: dict[str, Any]) -> None:
     layout = Layout(**job["layout"])
     initialize(layout, seed=7, timeout_s=60)
     delta_rule.CHUNK = job.get("chunk", delta_rule.CHUNK)
+    scoring_block.LOGITS = job.get("logits_a_block", scoring_block.LOGITS)
     shape = ModelShape.from_hf(job["checkpoint"])
     dtype = torch.bfloat16 if job.get("bf16") else torch.float32
     model = build_model(
@@ -106,11 +108,13 @@ def train(model: Any, layout: Layout, job: dict[str, Any]) -> tuple[list[float],
         text, held = next(iterator)
         if job["replay"]:
             replay.arm(model, routes(text, model)[held])
-        out = forward.logits(module, text.tokens[held], text.positions[held], forward.packed(text.cu_seqlens))
+        out = forward.outputs(
+            module, text.tokens[held], text.positions[held], forward.packed(text.cu_seqlens)
+        )
 
         def loss(output: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
             if job["role"] == "actor":
-                each = -forward.score(output, text.targets[held])[0]
+                each = -score(output, text.targets[held], model=model)[0]
             else:
                 each = (output.squeeze(-1).float() - text.targets[held] / 256) ** 2
             share = each.sum() / total
@@ -157,8 +161,8 @@ def observe(model: Any, layout: Layout, job: dict[str, Any]) -> dict[str, torch.
         text = random_text(lengths, seed=sum(lengths) + len(lengths))
         if job["replay"]:
             replay.arm(model, routes(text, model))
-        out = forward.logits(model, text.tokens, text.positions, forward.packed(text.cu_seqlens))
-        seen.setdefault("logprobs", []).append(forward.score(out, text.targets)[0])
+        out = forward.outputs(model, text.tokens, text.positions, forward.packed(text.cu_seqlens))
+        seen.setdefault("logprobs", []).append(score(out, text.targets, model=model)[0])
     for hook in hooks:
         hook.remove()
     return {name: torch.cat(parts).float() for name, parts in seen.items()}

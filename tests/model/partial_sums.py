@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from torch import nn
 
+from t1core.model.scoring import Unprojected
 from t1core.model.shape import ModelShape
 from t1core.model.weights import table
 
@@ -14,7 +15,7 @@ RANKS = 2
 
 
 def round_as_two_ranks(model: nn.Module, shape: ModelShape) -> None:
-    """Replace the linears of a tp = 1 model.
+    """Replace the products of a tp = 1 model.
 
     A row-parallel product is the sum of each rank's partial product, rounded to the weights' type before it is sent
     and once more when added. A column-parallel product's input gradient is such a sum too.
@@ -27,7 +28,10 @@ def round_as_two_ranks(model: nn.Module, shape: ModelShape) -> None:
             rows = torch.arange(module.weight.shape[0])[:, None]
             weight = weights[name + ".weight"]
             shards = [weight.shard(rows, rank=rank, size=RANKS).squeeze(1) for rank in range(RANKS)]
-            module.forward = _with_summed_gradient(module, shards)
+            if isinstance(module, Unprojected):
+                module.project = _product(module, shards)
+            else:
+                module.forward = _with_summed_gradient(module, shards)
 
 
 def _summed_over_columns(module: nn.Module) -> Any:
@@ -40,10 +44,16 @@ def _summed_over_columns(module: nn.Module) -> Any:
 
 
 def _with_summed_gradient(module: nn.Module, shards: list[torch.Tensor]) -> Any:
+    product = _product(module, shards)
+
     def forward(x: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
-        return _Product.apply(x, module.weight, *shards), None
+        return product(x), None
 
     return forward
+
+
+def _product(module: nn.Module, shards: list[torch.Tensor]) -> Any:
+    return lambda x: _Product.apply(x, module.weight, *shards)
 
 
 class _Product(torch.autograd.Function):

@@ -167,6 +167,7 @@ def networks(tmp_path, monkeypatch):
     from t1core.model.build import build_model
     from t1core.model.checkpoint import initial_state, write_hf
     from t1core.model.convert import load_hf
+    from t1core.model.scoring import score
     from t1core.model.shape import ModelShape
 
     shape = ModelShape.nano(
@@ -188,10 +189,10 @@ def networks(tmp_path, monkeypatch):
         load_hf(model, tmp_path, shape)
         replay.arm(model, routes[0]) if routes else replay.record(model)
         targets = tokens.roll(-1)
-        out = forward.logits(model, tokens, rows.offsets, rows)
+        out = forward.outputs(model, tokens, rows.offsets, rows)
         if not routes:
             routes.append(replay.recorded(model))
-        logprobs, _ = forward.score(out, targets, fused=model.kernels.is_fused)
+        logprobs, _ = score(out, targets, model=model)
         logprobs.mean().backward()
         gradients = {name: p.grad.float() for name, p in model.named_parameters() if p.grad is not None}
         return {"logprobs": logprobs.detach()} | gradients

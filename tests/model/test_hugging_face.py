@@ -29,7 +29,8 @@ def ours(shape: ModelShape, hf_directory: Path) -> torch.nn.Module:
 
 
 def our_logits(model: torch.nn.Module) -> torch.Tensor:
-    return forward.logits(model, TEXT.tokens, TEXT.positions, forward.packed(TEXT.cu_seqlens))
+    hidden = forward.outputs(model, TEXT.tokens, TEXT.positions, forward.packed(TEXT.cu_seqlens))
+    return hidden @ model.output_layer.weight.T
 
 
 @torch.no_grad()

@@ -144,6 +144,16 @@ def test_recomputation_replays_the_same_routes_in_backward(run: Run, layout: dic
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("layout", [{}, {"tp": 2}, {"pp": 2}], ids=str)
+def test_tokens_scored_in_blocks_train_the_same_network(run: Run, layout: dict[str, int]) -> None:
+    """Blocks of 10 tokens and, with tp 2, of 20."""
+    found = run(2 if layout else 1, logits_a_block=10 * 512, **layout)
+    _assert_close(found, run(1), what=f"blocks {layout}")
+    if not layout:
+        assert found.distance(run(1)) != (0, 0, 0)
+
+
+@pytest.mark.slow
 def test_bf16_tensor_parallel_deviates_by_the_rounding_of_its_partial_sums_and_nothing_else(run: Run) -> None:
     """One process that rounds its row-parallel products, and the input gradients of its column-parallel ones, as two
     ranks do gives what two ranks give, layer by layer; and two ranks are no farther from fp32 than one process is.

@@ -7,6 +7,7 @@ from packed_text import PackedText, random_text
 from t1core.model import convert, forward
 from t1core.model.build import build_model
 from t1core.model.packed_rows import zigzag
+from t1core.model.scoring import score
 from t1core.model.shape import ModelShape
 
 LENGTHS = [37, 150, 1, 64, 3, 32, 33]
@@ -20,7 +21,8 @@ def model(shape: ModelShape, state: dict[str, torch.Tensor]) -> torch.nn.Module:
 
 
 def logits_of(model: torch.nn.Module, text: PackedText) -> torch.Tensor:
-    return forward.logits(model, text.tokens, text.positions, forward.packed(text.cu_seqlens))
+    hidden = forward.outputs(model, text.tokens, text.positions, forward.packed(text.cu_seqlens))
+    return hidden @ model.output_layer.weight.T
 
 
 @torch.no_grad()
@@ -77,8 +79,8 @@ def test_logprobs_and_entropy_are_those_of_the_tempered_softmax(model: torch.nn.
 
 
 def test_the_entropy_is_measured_without_a_gradient(model: torch.nn.Module) -> None:
-    logits = torch.randn(3, 8, requires_grad=True)
-    logprobs, entropy = forward.score(logits, torch.tensor([1, 2, 3]))
+    hidden = torch.randn(3, 128, requires_grad=True)
+    logprobs, entropy = score(hidden, torch.tensor([1, 2, 3]), model=model)
     assert logprobs.requires_grad and not entropy.requires_grad
 
 

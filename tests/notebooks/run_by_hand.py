@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from t1core.config import load_config
 from t1core.records import StopReason
 from t1core.store import Run, collect_provenance
 from tests.store.records_by_hand import batch, engine_failure, trial
@@ -21,11 +22,31 @@ def write_run(root: Path, *, steps: int = 4, changes: dict[str, float] | None = 
         root, campaign="hand", run_name="run", config=config, provenance=collect_provenance(), num_steps=steps
     )
     with run:
-        run.record_vocabulary(["<pad>", "ls", " -", "la", "\n", "<|im_end|>", "cat", " <x>"])
-        _evaluate(run, step=0, passed=1)
-        for step in range(steps):
-            _train(run, step=step, changes=changes or {})
-        _evaluate(run, step=steps, passed=4)
+        fill_run(run, steps=steps, changes=changes)
+    return run
+
+
+def fill_run(run: Run, *, steps: int, passed: int = 4, changes: dict[str, float] | None = None) -> None:
+    """Record all of it but the run's end; `passed` tests of 4 in the last evaluation."""
+    run.record_vocabulary(["<pad>", "ls", " -", "la", "\n", "<|im_end|>", "cat", " <x>"])
+    _evaluate(run, step=0, passed=1)
+    for step in range(steps):
+        _train(run, step=step, changes=changes or {})
+    _evaluate(run, step=steps, passed=passed)
+
+
+def open_run(path: Path, *, steps: int = 4) -> Run:
+    """A new run at this path, with the smoke preset's configuration and nothing to start from."""
+    settings = ["train.num_critic_only_steps=0", f"num_steps={steps}"]
+    run = Run.create(
+        path.parents[1],
+        campaign=path.parent.name,
+        run_name=path.name,
+        config=load_config("smoke", settings).model_dump(mode="json"),
+        provenance=collect_provenance(),
+        num_steps=steps,
+    )
+    run.record_plan({"pool": "", "actor": "", "critic": None, "is_evaluated": True})
     return run
 
 

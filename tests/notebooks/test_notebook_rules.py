@@ -8,7 +8,7 @@ import pytest
 from t1core.campaign.notebook_rules import check_notebook
 from tests.notebooks.written_notebook import LAST, write_notebook
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").rglob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)

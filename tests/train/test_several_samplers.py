@@ -49,3 +49,29 @@ def test_what_is_older_than_the_bound_is_refused_before_anything_moves(actor_pat
         with pytest.raises(AssertionError, match=r"versions \[0, 1\] in one batch, expected one"):
             made.train_batch(mixed(), update_actor=True, expected_version_lag=1)
         assert made.checksum() == before
+
+
+def test_updates_that_are_not_published_are_made_against_the_weights_that_sampled(actor_path):
+    """Two updates between publications, as rollout.publish_every=2 has it: versions count updates."""
+    with trainer(actor_path, actor=adam(1e-2)) as made:
+        first = made.train_batch(make_batch(seed=1), update_actor=True, expected_version_lag=0)
+        second = made.train_batch(make_batch(seed=1), update_actor=True, expected_version_lag=0)
+        made.rotate(2)
+        assert made.snapshots.versions == (0, 2)
+        third = made.train_batch(make_batch(seed=1), update_actor=False, expected_version_lag=2)
+    scored = [result.per_token["trainer_logprobs"] for result in (first, second, third)]
+    assert np.array_equal(scored[0], scored[1]) and np.array_equal(scored[0], scored[2])
+    assert first.metrics["actor/ratio_max"] == 1 and second.metrics["actor/kl_behaviour"] > 0
+    assert third.metrics["staleness/mean"] == 2
+
+
+def test_a_kl_loss_acts_beside_replay_where_an_experiment_asks_for_it(actor_path):
+    norms = []
+    for weight in (0.0, 1.0):
+        with trainer(
+            actor_path, actor=adam(1e-2), kl_loss_coef=weight, regularize_under_replay=weight > 0
+        ) as made:
+            made.train_batch(make_batch(seed=1), update_actor=True, expected_version_lag=0)
+            again = made.train_batch(make_batch(seed=1), update_actor=True, expected_version_lag=0)
+            norms.append(again.metrics["actor/grad_norm"])
+    assert norms[0] != norms[1]

@@ -129,9 +129,13 @@ async def audit_tasks(
             append_line(output, json.dumps(verdict.to_dict()))
             say(verdict)
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(plan.num_parallel):
-            group.create_task(work())
+    workers = [asyncio.ensure_future(work()) for _ in range(plan.num_parallel)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
 
 
 def begin(output: Path, *, head: Mapping[str, Any]) -> dict[str, ModelVerdict]:

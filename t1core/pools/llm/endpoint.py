@@ -134,7 +134,8 @@ class ChatEndpoint:
             if self._forgets:
                 root = self.settings.url.rstrip("/").removesuffix("/v1")
                 with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # it may be gone by now
-                    await self._session.delete(f"{root}/sessions/{name}")
+                    async with self._session.delete(f"{root}/sessions/{name}"):
+                        pass
 
     async def ask(
         self, messages: Sequence[Message], *, conversation: str, schema: Mapping[str, Any] | None = None
