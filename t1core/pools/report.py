@@ -55,7 +55,7 @@ def task_frame(pool: Pool, *, verdicts: Path | None = None, number: int | None =
     return pd.DataFrame(rows)
 
 
-def tests_per_task(tasks: pd.DataFrame) -> TestsPerTask:
+def count_tests(tasks: pd.DataFrame) -> TestsPerTask:
     """Of the tasks whose tests are counted. ValueError where there is none."""
     counted = tasks.loc[tasks["verifier"] == "counted", "num_tests"].to_numpy()
     if not len(counted):

@@ -10,11 +10,11 @@ from t1core.analysis import check_pool
 from t1core.pools.report import (
     before_and_after,
     contamination,
+    count_tests,
     difficulty,
     family_counts,
     near_duplicates,
     task_frame,
-    tests_per_task,
 )
 from t1core.pools.shingles import alike_within, closest, shingles
 from t1core.pools.verdict import Standing, Verdict
@@ -38,12 +38,12 @@ def frame(num_tests, **columns):
 
 
 def test_the_scale_is_the_ninetieth_percentile_up_to_the_next_five():
-    found = tests_per_task(frame([*range(1, 10), 19, 35]))
+    found = count_tests(frame([*range(1, 10), 19, 35]))
     assert (found.median, found.p90, found.most, found.suggested_scale) == (6.0, 19.0, 35, 20)
-    assert tests_per_task(frame([1, 2, 2])).suggested_scale == 5
-    assert tests_per_task(frame([20, 20])).suggested_scale == 20
+    assert count_tests(frame([1, 2, 2])).suggested_scale == 5
+    assert count_tests(frame([20, 20])).suggested_scale == 20
     with pytest.raises(ValueError, match="nothing to scale"):
-        tests_per_task(frame([1], verifier=["binary"]))
+        count_tests(frame([1], verifier=["binary"]))
 
 
 def test_families_are_counted_with_the_tasks_that_pass_untouched():
