@@ -218,11 +218,10 @@ async def _without_work(
     for what, text in (("empty files", ""), (f"files that hold {_TRIVIAL.strip()!r}", _TRIVIAL)):
         async with bench.played("".join(_put(path, text) for path in target.paths)) as played:
             grade = await bench.graded(played.layer)
-            if grade.solved and found.are_left_in(layer_files(played.layer)):
-                asked_for.append(what)
-                continue
+            is_asked_for = grade.solved and found.are_left_in(layer_files(played.layer))
         earned = max(earned, grade.passed)
-        solved += [what] if grade.solved else []
+        if grade.solved:
+            (asked_for if is_asked_for else solved).append(what)
     found.earned = earned
     found.numbers["trivial_passed"] = earned
     if solved:
