@@ -10,7 +10,7 @@ import pytest
 
 from t1core import cli
 from t1core.campaign import preflight
-from t1core.campaign.assets import prepare
+from t1core.campaign.assets import plays_for_critic, prepare
 from t1core.campaign.campaign import run_campaign
 from t1core.campaign.preflight import check_machine, check_plan
 from t1core.config import load_config
@@ -43,6 +43,22 @@ def test_more_ranks_than_the_machine_carries_are_refused_with_the_setting_to_low
         check_machine(config)
 
 
+def test_preparing_wants_the_engines_environment_only_where_it_plays_for_the_critic(tmp_path):
+    absent = [
+        "rollout.engine=sglang",
+        f"rollout.sglang.python={tmp_path}/python",
+        "cluster.min_free_memory_mb=0",
+    ]
+    warmed = [*absent, "model.critic_path=", "warm_start.critic_warmup_steps=2"]
+    config = load_config("smoke", warmed)
+    with pytest.raises(ValueError, match="there is no /"):
+        check_machine(config)
+    check_machine(config, starts_engine=False)
+    assert plays_for_critic(config)
+    for override in ("warm_start.critic_warmup_steps=0", "model.critic_path=cold", "train.load=/a"):
+        assert not plays_for_critic(load_config("smoke", [*warmed, override])), override
+
+
 def test_open_files_are_raised_to_what_the_boxes_take(monkeypatch):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     config = load_config("smoke", ["rollout.max_live_trials=60", "cluster.min_free_memory_mb=0"])
@@ -56,6 +72,26 @@ def test_open_files_are_raised_to_what_the_boxes_take(monkeypatch):
     monkeypatch.setattr(preflight, "raise_descriptors", lambda boxes: f"{boxes} boxes are too many")
     with pytest.raises(ValueError, match="60 boxes are too many"):
         check_machine(config)
+
+
+@pytest.mark.parametrize(("hard", "most"), [(256, 48), (1024, 240)])
+def test_a_hard_limit_on_open_files_is_refused_before_anything_starts(tmp_path, hard, most):
+    settings = [
+        "rollout.max_live_trials=300",
+        "rollout.trial_deadline_s=3000",
+        "cluster.min_free_memory_mb=0",
+    ]
+    command = [sys.executable, "-m", "t1core.cli", "campaign", "smoke", *with_settings(settings)]
+    done = subprocess.run(
+        ["prlimit", f"--nofile={hard}:{hard}", *command], capture_output=True, text=True, timeout=600, cwd=tmp_path
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert (
+        f"300 boxes x 4 descriptors + 64 = 1264 open files are needed and {hard} are the hard limit"
+        in done.stderr
+    )
+    assert f"lower rollout.max_live_trials to {most}" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_less_memory_than_wanted_is_refused_with_the_setting_to_lower():

@@ -22,6 +22,7 @@ OVERRIDES = (
     "cluster.probe_period_s=1.0",
     "cluster.control_deadline_s=60.0",
 )
+SHARED_MEMORY = Path("/dev/shm")
 PROGRAM = """
 import sys
 from t1core.campaign.assets import prepare
@@ -51,8 +52,18 @@ sys.addaudithook(note)
 class RunningCampaign:
     """Use as a context manager: whatever happens, the driver and all it started are gone afterwards."""
 
-    def __init__(self, directory: Path, *, actor_path: Path, overrides: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        actor_path: Path,
+        overrides: tuple[str, ...] = (),
+        prelude: str = "",
+        **env: str,
+    ) -> None:
+        """`prelude` is code that the driver runs first, to place a fault at a moment; `env` goes to every process."""
         self.run = directory / "runs" / "smoke" / "run"
+        self._shared_before = set(SHARED_MEMORY.iterdir())
         self.output = directory / "output.txt"
         self.processes: list[psutil.Process] = []
         self.environments: dict[str, dict[str, str]] = {}
@@ -70,7 +81,7 @@ class RunningCampaign:
         ]
         with self.output.open("w") as output:
             self.driver = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, *arguments],
+                [sys.executable, "-c", prelude + PROGRAM, *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=os.environ
@@ -79,7 +90,8 @@ class RunningCampaign:
                     "T1CORE_BOX_DIR": str(self.box_root),
                     "OMP_NUM_THREADS": "1",
                     "PYTHONPATH": path,
-                },
+                }
+                | env,
                 start_new_session=True,
             )
 
@@ -115,6 +127,10 @@ class RunningCampaign:
         self.note_processes()
         part.send_signal(number)
 
+    def until_step(self, step: int, *, within_s: float) -> None:
+        """Wait until a step has been trained on and recorded."""
+        self._wait(lambda: self.status()["step"] >= step, within_s=within_s, what=f"step {step}")
+
     def until_ended(self, *, within_s: float) -> None:
         try:
             self.driver.wait(within_s)
@@ -145,6 +161,20 @@ class RunningCampaign:
         """What is left of it after the longest fair wait."""
         _, left = psutil.wait_procs(self.processes, timeout=within_s)
         return left
+
+    def shared_memory(self) -> list[str]:
+        """Shared memory that is new since its start and that no living process holds: what it left behind. Others on
+        the machine hold what is theirs."""
+        new = {str(path) for path in set(SHARED_MEMORY.iterdir()) - self._shared_before}
+        for process in psutil.process_iter() if new else ():
+            try:
+                held = {place.path for place in process.memory_maps()} | {
+                    f.path for f in process.open_files()
+                }
+            except (psutil.Error, OSError):
+                continue
+            new -= held
+        return sorted(new)
 
     def boxes(self) -> list[psutil.Process]:
         """Its live boxes."""
