@@ -7,7 +7,7 @@ from t1core.view.style import BLUE, GREY, ORANGE, Picture, finding, styled
 
 
 @styled
-def figure_tests_per_task(tasks: pd.DataFrame, *, scale: int) -> Picture:
+def figure_pool_tests(tasks: pd.DataFrame, *, scale: int) -> Picture:
     """Tasks whose tests are counted by their number, with median, 90th percentile and `scale`, the suggested scale of
     the dense reward. `tasks` is `t1core.pools.report.task_frame`'s."""
     counted = tasks.loc[tasks["verifier"] == "counted", "num_tests"].to_numpy()
