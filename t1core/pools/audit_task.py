@@ -13,7 +13,7 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -101,11 +101,6 @@ class _Found:
         self.numbers: dict[str, float] = {}
         self.nop_passed: tuple[str, ...] | None = None
         self.earned = 0
-        self.solved_files: Mapping[str, str] | None = None  # what a solution that passes leaves
-
-    def are_left_in(self, files: Mapping[str, str]) -> bool:
-        """Whether these are what the solution leaves, and perhaps more."""
-        return self.solved_files is not None and self.solved_files.items() <= files.items()
 
 
 async def _checks(task: Task, bench: Bench, settings: AuditSettings, found: _Found) -> AsyncIterator[Check]:
@@ -170,7 +165,7 @@ async def _solved(
             turned = reversed_task(task, Path(scratch))
             grades = [await bench.graded(played.layer, task=turned)] if turned is not None else []
         yield _same("order", grade, grades)
-        after = found.solved_files = layer_files(played.layer)
+        after = layer_files(played.layer)
     files = written_files(before, after)
     mutants = mutants_of(
         (solution / "solve.sh").read_text(), files=files, number=settings.num_mutants, seed=settings.seed
@@ -214,20 +209,14 @@ async def _without_work(
     bench: Bench, target: Target, untouched: Grade, found: _Found
 ) -> AsyncIterator[Check]:
     solved, earned = ["the untouched workspace"] if untouched.solved else [], untouched.passed
-    asked_for: list[str] = []
     for what, text in (("empty files", ""), (f"files that hold {_TRIVIAL.strip()!r}", _TRIVIAL)):
-        async with bench.played("".join(_put(path, text) for path in target.paths)) as played:
-            grade = await bench.graded(played.layer)
-            is_asked_for = grade.solved and found.are_left_in(layer_files(played.layer))
+        grade = await bench.grade("".join(_put(path, text) for path in target.paths))
         earned = max(earned, grade.passed)
-        if grade.solved:
-            (asked_for if is_asked_for else solved).append(what)
+        solved += [what] if grade.solved else []
     found.earned = earned
     found.numbers["trivial_passed"] = earned
     if solved:
         yield Check("trivial", Outcome.FAILED, f"solved by {', '.join(solved)}")
-    elif asked_for:
-        yield Check("trivial", Outcome.NOTED, f"{', '.join(asked_for)} are what the solution leaves")
     else:
         yield Check("trivial", Outcome.PASSED, f"at most {earned} of {untouched.total} tests pass")
 

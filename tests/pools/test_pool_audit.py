@@ -36,16 +36,6 @@ def test_odd():
 def test_there():
     assert open("/app/out.txt").read() == "hello moon\\n"
 """
-EMPTY = """import os
-
-
-def test_is_a_file():
-    assert os.path.isfile("/app/out.txt")
-
-
-def test_is_empty():
-    assert os.path.getsize("/app/out.txt") == 0
-"""
 WEAK = """import os
 
 
@@ -83,7 +73,6 @@ def audited(tmp_path_factory):
     write_task(pool / "done", tests=TESTS + "\n\ndef test_app():\n    assert ROOT.is_dir()\n")
     write_task(pool / "unproven", solution=None)
     write_task(pool / "leaky", files={"check.py": TESTS})
-    write_task(pool / "empty", tests=EMPTY, solution="touch /app/out.txt\n")
     write_task(pool / "unfit", toml="[environment]\ngpus = 1\n")
     return verdicts_of(pool, root / "audit.jsonl"), root / "audit.jsonl"
 
@@ -137,12 +126,6 @@ def test_tests_that_look_at_nothing_let_empty_files_and_mutants_through(audited)
     assert verdict.standing is Standing.REJECT
 
 
-def test_empty_files_that_are_what_the_solution_leaves_are_noted_and_fail_nothing(audited):
-    verdict = audited[0]["empty"]
-    assert evidence(verdict, "trivial") == "empty files are what the solution leaves"
-    assert outcomes(verdict)["trivial"] == "noted" and verdict.standing is Standing.ACCEPT
-
-
 def test_a_solution_that_fails_is_a_reason_to_reject_and_its_test_is_named(audited):
     verdict = audited[0]["wrong"]
     assert outcomes(verdict)["solution"] == "failed" and verdict.standing is Standing.REJECT
@@ -179,11 +162,11 @@ def test_the_table_has_a_row_a_task_and_the_summary_counts_them(audited):
     verdicts, output = audited
     frame = verdict_frame(output).set_index("task_id")
     assert (
-        len(frame) == 9 and frame.loc["weak", "trivial"] == "failed" and frame.loc["sound", "evidence"] == ""
+        len(frame) == 8 and frame.loc["weak", "trivial"] == "failed" and frame.loc["sound", "evidence"] == ""
     )
     lines = list(summary_lines(verdicts.values()))
-    assert lines[0] == "9 tasks: 2 accept, 3 borderline, 4 reject"
-    assert any(line.split()[:5] == ["solution", "1", "of", "7", "fail:"] for line in lines)
+    assert lines[0] == "8 tasks: 1 accept, 3 borderline, 4 reject"
+    assert any(line.split()[:5] == ["solution", "1", "of", "6", "fail:"] for line in lines)
 
 
 def test_a_chance_in_a_test_is_found_by_grading_again(tmp_path):
