@@ -7,7 +7,8 @@ Both launch more trials than they keep, with turn times drawn from a heavy tail 
 trials of 8 is about thirty times the median one), and box creation paced by the same token bucket. The simulation runs
 `skim` on an event loop whose clock jumps to the next timer instead of waiting for it. What is kept: CPU seconds and
 memory of the coordinating process, the delay of a timer in its event loop (late wake-ups: how long anything that it
-coordinates may wait for it), and how long the tail took to be dealt with.
+coordinates may wait for it), how many boxes were open at once, and how long the tail took to be dealt with. In the real
+step the coordinator and the trial host are one process, so its numbers hold the host's work, too.
 """
 
 import argparse
@@ -19,7 +20,9 @@ import resource
 import selectors
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +129,13 @@ async def _late_wakeups(into: list[float], *, period_s: float = 0.02) -> None:
         into.append(time.monotonic() - before - period_s)
 
 
+async def _count_boxes(runner: Any, into: list[int], *, period_s: float = 0.5) -> None:
+    """Note again and again how many trials have a box, or are being given one."""
+    while True:
+        into.append(sum(trial.state != "queue" for trial in runner.live()))
+        await asyncio.sleep(period_s)
+
+
 async def run_real(
     num: int, *, keep: float, max_live: int, rate_per_s: float, median_s: float, pool: Path
 ) -> dict[str, Any]:
@@ -133,11 +143,14 @@ async def run_real(
     from t1core.agent.tokenizer import train_tokenizer
 
     late: list[float] = []
+    boxes: list[int] = []
     with tempfile.TemporaryDirectory(prefix="t1-pacing-") as scratch:
         tokenizer = train_tokenizer(["a few words"], Path(scratch), vocab_size=300)
-        watch = asyncio.ensure_future(_late_wakeups(late))
         cpu_s, began = time.process_time(), time.monotonic()
         runner, tasks, close = await _host(pool, tokenizer, rate_per_s=rate_per_s, median_s=median_s)
+        watches = [
+            asyncio.ensure_future(watch) for watch in (_late_wakeups(late), _count_boxes(runner, boxes))
+        ]
         full: list[float] = []
         try:
             rollout = await skim(
@@ -152,13 +165,15 @@ async def run_real(
                 ),
             )
         finally:
+            for watch in watches:
+                watch.cancel()
             await close()
-            watch.cancel()
     return _accounted(rollout) | {
         "wall_s": time.monotonic() - began,
         "coordinator_cpu_s": time.process_time() - cpu_s,
         "coordinator_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "children_cpu_s": sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]),
+        "most_boxes": max(boxes),
         "late_wakeup_ms": {q: 1e3 * float(np.quantile(late, q)) for q in (0.5, 0.99, 1.0)},
         "tail_s": full[-1] - full[0] if full else None,
     }
@@ -190,7 +205,7 @@ async def _host(
         start = request["routed_experts_start"]
         rows = len(input_ids) + len(answer) - 1 - start
         return Generation(
-            answer, np.zeros(len(answer), np.float32), np.zeros((rows, 1, 1), np.uint8), start, "stop", 0,
+            answer, np.zeros(len(answer), np.float32), np.ones((rows, 1, 1), np.uint8), start, "stop", 0,
             np.zeros(len(answer), np.int32), 0,
         )  # fmt: skip
 
@@ -216,7 +231,7 @@ async def _host(
         box_limits=BoxLimits(memory_mb=512, storage_mb=64, max_processes=64),
         reward=RewardRule("dense", 20.0, False),
         pacer=Pacer(rate_per_s),
-        num_experts=1,
+        num_experts=2,
         deadline_s=3600.0,
         control_deadline_s=120.0,
     )  # fmt: skip
@@ -225,11 +240,19 @@ async def _host(
         await grader.close()
         await sandbox.close()
 
-    return runner, list(Pool.open(pool).tasks("train")), close
+    # Their own limits on an agent's time are not those of a heavy tail.
+    tasks = [replace(task, agent_timeout_s=None) for task in Pool.open(pool).tasks("train")]
+    return runner, tasks, close
 
 
 def _accounted(rollout: StepRollout) -> dict[str, Any]:
-    return {"launched": rollout.launched} | {name: len(items) for name, items in rollout.by_outcome().items()}
+    failures = Counter(
+        f"{item.trajectory.failure.boundary}: {item.trajectory.failure.kind}" for item in rollout.failed
+    )
+    outcomes = {name: len(items) for name, items in rollout.by_outcome().items()}
+    return (
+        {"launched": rollout.launched, "retried": rollout.retried} | outcomes | {"failures": dict(failures)}
+    )
 
 
 def _machine() -> dict[str, Any]:

@@ -23,13 +23,13 @@ def configurations(
     layers: Sequence[int], tokens: Sequence[int]
 ) -> tuple[list[Configuration], list[Configuration]]:
     """(what is fitted, what is held out) of depths and lengths, both ascending: fitted are critics of the first depth
-    at every second length, and actors at the first and the last; held out are lengths between, and other depths.
+    at every second length; held out are lengths between, other depths, and actors.
     """
     first, *deeper = layers
     seen, between = tokens[::2], tokens[1::2]
     fitted: list[Configuration] = [("critic", first, each) for each in seen]
-    fitted += [("actor", first, each) for each in (seen[0], seen[-1])]
     held: list[Configuration] = [(role, first, each) for role in ("critic", "actor") for each in between]
+    held += [("actor", first, each) for each in (seen[0], seen[-1])]
     held += [
         (role, depth, each)
         for depth in deeper
@@ -60,7 +60,7 @@ def calibrate(
     import torch.distributed as dist
 
     from t1core.model import cpu_shim, layout
-    from t1core.train.peak_memory import measure_peak
+    from t1core.train.peak_memory import measure_logit_bytes, measure_peak
 
     cpu_shim.install()
     logging.getLogger("megatron.core").setLevel(logging.ERROR)  # each network announces its buffers' layout
@@ -80,6 +80,7 @@ def calibrate(
         )
         try:
             layout.initialize(layout.Layout(), seed=0)
+            logit_bytes = measure_logit_bytes(shapes[layers[0]], dtype=dtype)
             for each in (*fitted, *held):
                 role, depth, length = each
                 peak = measure_peak(
@@ -94,6 +95,7 @@ def calibrate(
     coefficients = fit(
         [(shapes[each[1]], found[each]) for each in fitted],
         precision=precision,
+        logit_bytes=logit_bytes,
         # torch's Adam takes its parameters all at once on a GPU and one by one on a CPU
         step_bytes=4 if on_gpu else 0,
         source=f"measured on {machine} at the width of {model}",

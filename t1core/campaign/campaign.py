@@ -58,15 +58,13 @@ def run_campaign(
         config=config.model_dump(mode="json"),
         provenance=collect_provenance(),
         num_steps=config.num_steps,
-    )
-    run.record_plan(
-        {
+        plan={
             "pool": str(assets.pool),
             "actor": str(assets.actor),
             "critic": str(assets.critic) if assets.critic else None,
             "is_evaluated": is_evaluated,
             "verifiers_asked": verifiers,
-        }
+        },
     )
     return carry_out(config, assets, pool=pool, run=run, say=say, is_evaluated=is_evaluated)
 

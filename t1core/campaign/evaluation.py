@@ -59,10 +59,12 @@ async def _evaluate(
     from t1core.model.shape import ModelShape
 
     engine = await start_engine(config, model=model, name="the engine", log_file=run.logs / "engine_0.log")
+    shape = ModelShape.from_hf(model)
     settings = {
         "config": config.model_dump(mode="json"),
         "model_path": str(model),
-        "num_experts": ModelShape.from_hf(model).num_experts,
+        "num_experts": shape.num_experts,
+        "vocab_size": shape.vocab_size,
         "engine_name": "the engine",
     }
     try:

@@ -27,7 +27,7 @@ def execute(spec: Path, *, overrides: Iterable[str], output: Path | None, say: S
     changes = dict(_split(override) for override in overrides)
     plan = read_spec(spec, changes=changes)
     target = output or Path("runs") / "notebooks" / f"{spec.stem}.ipynb"
-    began = time.time()
+    began, earlier = time.monotonic(), _written_ns(target)
     with tempfile.NamedTemporaryFile("r", prefix="t1-launches-") as launches:
         os.environ[LAUNCHES_ENV] = launches.name
         noted = Path(launches.name)
@@ -38,13 +38,18 @@ def execute(spec: Path, *, overrides: Iterable[str], output: Path | None, say: S
             raise
         except KeyboardInterrupt:
             _end_launched(noted, say)
-            if target.exists() and target.stat().st_mtime >= began:  # not the copy of an earlier execution
-                partial = ExecutedNotebook(target, None, time.time() - began)
+            if _written_ns(target) != earlier:  # not the copy of an earlier execution
+                partial = ExecutedNotebook(target, None, time.monotonic() - began)
                 _place(partial, noted, keep=output is not None, say=say)
             raise
         finally:
             del os.environ[LAUNCHES_ENV]
         return _place(executed, noted, keep=output is not None, say=say)
+
+
+def _written_ns(path: Path) -> int | None:
+    """When the file was written, or None where there is none."""
+    return path.stat().st_mtime_ns if path.exists() else None
 
 
 def _split(override: str) -> tuple[str, str]:

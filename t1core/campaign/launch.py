@@ -30,8 +30,8 @@ _RECORD = ".launch.json"
 
 @dataclass(frozen=True)
 class Launch:
-    """Who runs a campaign: the process by pid and start (Unix seconds) on a host, what of (a digest of the
-    configuration), and where."""
+    """Who runs a campaign: the process by pid and start (seconds since the machine started) on a host, what of (a
+    digest of the configuration), and where."""
 
     run: str
     config: str
@@ -142,10 +142,15 @@ def launch_or_attach(
             run=run_path.name,
             config=_digest(config),
             pid=process.pid,
-            pid_started=process_started(process.pid) or time.time(),
+            pid_started=process_started(process.pid) or 0.0,  # it has ended already
             host=socket.gethostname(),
         )
-        write_json(run_path.with_name(run_path.name + _RECORD), asdict(launch))
+        try:
+            write_json(run_path.with_name(run_path.name + _RECORD), asdict(launch))
+        except BaseException:  # nobody would find it
+            process.kill()
+            process.wait()
+            raise
     _note(process.pid, run_path)
     return LaunchedCampaign(run_path, process=process, launch=launch)
 

@@ -18,14 +18,15 @@ async def telling(
     run: Run, ask: Callable[[], Awaitable[Sequence[TrialInFlight]]], *, period_s: float = _PERIOD_S
 ) -> AsyncIterator[None]:
     """While the block runs, write what `ask` answers to the run again and again. A part that is lost or a disk that is
-    full ends the telling alone: the loop meets either by itself and says so.
+    full ends the telling alone: the loop meets either by itself and says so. Whatever else breaks it is a fault of
+    ours: it ends the block at once, and is raised in a group.
     """
-    task = asyncio.create_task(_tell(run, ask, period_s))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(_tell(run, ask, period_s))
+        try:
+            yield
+        finally:
+            task.cancel()
 
 
 async def _tell(run: Run, ask: Callable[[], Awaitable[Sequence[TrialInFlight]]], period_s: float) -> None:

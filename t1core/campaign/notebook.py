@@ -20,6 +20,7 @@ import yaml
 
 from t1core.campaign.notebook_parameters import Parameter, check_parameters, parse_parameters
 from t1core.campaign.strict_yaml import read_yaml
+from t1core.store.atomic import DiskFull, naming_full_disk, write_atomic
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,11 @@ def run_notebook(
     started = time.monotonic()
     failure = None
     try:
-        failure = _execute(notebook, partial, values)
+        with naming_full_disk(output):
+            failure = _execute(notebook, partial, values)
+    except DiskFull:
+        partial.unlink(missing_ok=True)  # it was cut short, and must not replace an earlier one
+        raise
     finally:
         # Also after Ctrl-C: what ran is kept.
         if partial.exists():
@@ -135,9 +140,7 @@ def write_html(notebook: Path) -> Path:
     executed = _read(notebook)
     body, _ = exporter.from_notebook_node(executed, resources={"metadata": {"name": notebook.stem}})
     path = notebook.with_suffix(".html")
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(_describe_images(body, executed))
-    partial.replace(path)
+    write_atomic(path, [_describe_images(body, executed).encode()])
     return path
 
 

@@ -1,8 +1,8 @@
 """Coefficients from measured peaks, and how well they predict others.
 
-A critic's peak beyond what arithmetic gives is a line in tokens: alpha T + b0. An actor's is the larger of that and
-what scoring one block takes, c |V| min(T, block) + b0. So alpha and b0 come from critics, c from those actors whose
-logits stand above their layers.
+A critic's peak beyond what arithmetic gives is a line in tokens: alpha T + b0, so alpha and b0 come from critics. The
+bytes of a logit come from scoring alone: what a block's scoring takes is mostly hidden by an actor's layers. Actors are
+predicted, and show whether both are right.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,7 @@ from typing import Any, Literal
 from t1core.capacity.memory import Coefficients, Load, stage_bytes
 from t1core.capacity.plans import Plan
 from t1core.capacity.sizes import Role
-from t1core.model.scoring_block import LOGITS, tokens_at_once
 from t1core.model.shape import ModelShape
-
-# Below this a measured peak may be the layers'.
-_STANDS_ABOVE = 1.01
 
 
 @dataclass(frozen=True)
@@ -48,10 +44,11 @@ def fit(
     measured: Sequence[tuple[ModelShape, Measured]],
     *,
     precision: Literal["bf16", "fp32"],
+    logit_bytes: float,
     step_bytes: float,
     source: str,
 ) -> Coefficients:
-    """Least squares. ValueError where the measurements cannot tell the coefficients apart."""
+    """Least squares over critics. ValueError where they cannot tell the coefficients apart."""
     nothing = Coefficients(0, 0, 0, phases="apart", step_bytes=0, source="", scored="blocks")
     known = [predicted_bytes(shape, each, nothing, precision=precision) for shape, each in measured]
     points = [
@@ -64,19 +61,8 @@ def fit(
     mean_y = sum(y for _, y in critics) / len(critics)
     alpha = sum((t - mean_t) * (y - mean_y) for t, y in critics) / sum((t - mean_t) ** 2 for t, _ in critics)
     b0 = mean_y - alpha * mean_t
-    actors = [
-        (shape.vocab_size * min(each.tokens, tokens_at_once(shape.vocab_size)), extra - b0)
-        for shape, each, extra in points
-        if each.role == "actor" and extra - b0 > _STANDS_ABOVE * alpha * each.tokens
-    ]
-    if not actors:
-        raise ValueError(
-            "the bytes of a logit need an actor whose logits take more than its layers: give a larger --vocab-size, or "
-            f"--tokens that begin below a block of {LOGITS:,} logits"
-        )
-    logit = sum(x * y for x, y in actors) / sum(x * x for x, _ in actors)
     return Coefficients(
-        alpha, b0, logit, phases="apart", step_bytes=step_bytes, source=source, scored="blocks"
+        alpha, b0, logit_bytes, phases="apart", step_bytes=step_bytes, source=source, scored="blocks"
     )
 
 

@@ -21,6 +21,9 @@ KIB, GIB = 2**10, 2**30
 _GRADIENT_BYTES = 4
 _WEIGHT_BYTES = {"bf16": 2, "fp32": 4}
 _OPTIMISER_BYTES = {"bf16": 12, "fp32": 8}  # Adam's two moments in fp32, and the fp32 copy of a bf16 weight
+_HIDDEN_COPIES = (
+    4  # around scoring: the last layer's output, its norm, that once more by token, and the gradient
+)
 DYNAMIC = ("layer inputs", "activations", "logits", "optimiser step")
 
 
@@ -131,7 +134,9 @@ def stage_bytes(
             "dense optimiser": optimiser * dense / (plan.cp * plan.dp),
             "layer inputs": kept * shape.hidden_size * weight * tokens / plan.tp if load.recompute else 0.0,
             "activations": coefficients.alpha_bytes * tokens * (1 if load.recompute else kept),
-            "logits": _logit_bytes(shape, tokens=tokens, tp=plan.tp, coefficients=coefficients)
+            "logits": _scoring_bytes(
+                shape, tokens=tokens, tp=plan.tp, weight=weight, coefficients=coefficients
+            )
             if is_last and role == "actor"
             else 0.0,
             "optimiser step": coefficients.step_bytes
@@ -141,13 +146,19 @@ def stage_bytes(
     )
 
 
-def _logit_bytes(shape: ModelShape, *, tokens: int, tp: int, coefficients: Coefficients) -> float:
-    """What scoring takes at its peak; over several blocks also the sum of the vocabulary's gradient, in fp32."""
+def _scoring_bytes(
+    shape: ModelShape, *, tokens: int, tp: int, weight: int, coefficients: Coefficients
+) -> float:
+    """What scoring takes at its peak. In blocks: a block's logits, the last hidden states and their gradient, of all
+    tokens on each rank, and over several blocks the sum of the vocabulary's gradient, in fp32.
+    """
     shard = shape.vocab_size / tp
-    block = tokens_at_once(math.ceil(shard))
-    if coefficients.scored == "whole" or tokens <= block:
+    if coefficients.scored == "whole":
         return coefficients.logit_bytes * shard * tokens
-    return shard * (coefficients.logit_bytes * block + _GRADIENT_BYTES * shape.hidden_size)
+    block = tokens_at_once(math.ceil(shard))
+    hidden = _HIDDEN_COPIES * weight * shape.hidden_size * tokens
+    summed = _GRADIENT_BYTES * shard * shape.hidden_size if tokens > block else 0.0
+    return coefficients.logit_bytes * shard * min(tokens, block) + hidden + summed
 
 
 def expert_optimiser_bytes(experts: int, *, plan: Plan, each: int = 12) -> float:

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from t1core.cluster.actors import EngineActor, HostActor, TrainerActor
 from t1core.cluster.deadlines import Deadlines
 from t1core.cluster.hosts import HostSlots, TrialHosts
 from t1core.cluster.part import Part, Watchdog
-from t1core.cluster.session import placement, ray_session
+from t1core.cluster.session import host_nodes, placement, ray_session
 from t1core.config import CampaignConfig
 from t1core.model.shape import ModelShape
 from t1core.records import Batch, Boundary, Generation, TrialInFlight
@@ -250,18 +250,18 @@ async def start_crew(
             placement(
                 num_train_ranks=train.num_ranks,
                 num_engines=1,
-                num_hosts=cluster.num_hosts,
                 cpus=cluster.num_cpus,
                 timeout_s=cluster.control_deadline_s,
             )
         )
 
-        # The first host lives beside the engine, each other one on a node of its own where the cluster has several.
-        host_bundles = [train.num_ranks, *range(train.num_ranks + 1, train.num_ranks + cluster.num_hosts)]
-
         def place(actor_class: Any, bundle: int, **arguments: Any) -> ray.actor.ActorHandle:
             strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
             return actor_class.options(num_cpus=0, scheduling_strategy=strategy).remote(**arguments)
+
+        def pinned(actor_class: Any, node: str) -> ray.actor.ActorHandle:
+            strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+            return actor_class.options(num_cpus=0, scheduling_strategy=strategy).remote()
 
         trainers = [
             Part(f"trainer rank {rank}", place(TrainerActor, rank, rank=rank, world_size=train.num_ranks))
@@ -269,8 +269,10 @@ async def start_crew(
         ]
         engine = Part("engine 0", place(EngineActor, train.num_ranks), boundary=Boundary.ENGINE)
         hosts = [
-            Part(f"trial host {n}", place(HostActor, bundle), boundary=Boundary.SANDBOX)
-            for n, bundle in enumerate(host_bundles)
+            Part(f"trial host {n}", pinned(HostActor, node), boundary=Boundary.SANDBOX)
+            for n, node in enumerate(
+                host_nodes(group, num_train_ranks=train.num_ranks, num_hosts=cluster.num_hosts)
+            )
         ]
         crew = Crew(config, trainers, engine, hosts)
         try:
@@ -309,6 +311,7 @@ async def _set_up(
         "config": tree,
         "model_path": str(actor_path),
         "num_experts": shape.num_experts,
+        "vocab_size": shape.vocab_size,
         "engine_name": crew.engine.name,
     }
     crew.engine_health, *others = await asyncio.gather(

@@ -90,7 +90,7 @@ def make_boxes(config: CampaignConfig) -> tuple[Sandbox, Grader]:
 async def make_runner(
     settings: dict[str, Any], engine: "RemoteEngine | Engine"
 ) -> tuple[TrialRunner, Sandbox, Grader]:
-    """Build a host from a resolved configuration, the model's directory and number of experts, the engine's name.
+    """Build a host from a resolved configuration, the model's directory, experts and vocabulary, the engine's name.
     `engine` is one in this process, or the way to another's."""
     config = CampaignConfig.model_validate(settings["config"])
     deadlines = Deadlines.of(config)
@@ -129,6 +129,7 @@ async def make_runner(
         pacer=Pacer(config.sandbox.create_rate_per_s / config.cluster.num_hosts),
         num_experts=settings["num_experts"],
         engine_name=settings["engine_name"],
+        vocab_size=settings["vocab_size"],
         is_reencoded=config.rollout.token_fidelity == "reencoded",
         deadline_s=deadlines.trial_s,
         control_deadline_s=deadlines.control_s,

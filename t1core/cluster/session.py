@@ -7,7 +7,12 @@ from pathlib import Path
 
 import psutil
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 
 from t1core.cluster.environment import OFFLINE_ENV
 from t1core.cluster.private_home import environment, private_home
@@ -78,17 +83,15 @@ def _end_all(processes: set[psutil.Process]) -> None:
 
 @contextlib.contextmanager
 def placement(
-    *, num_train_ranks: int, num_engines: int, cpus: int, timeout_s: float, num_hosts: int = 1
+    *, num_train_ranks: int, num_engines: int, cpus: int, timeout_s: float
 ) -> Iterator[PlacementGroup]:
-    """Disjoint bundles: one a trainer rank, then one an engine. The first trial host lives beside the engines; each
-    further one has a bundle, and bundles are spread over the nodes then.
+    """Disjoint bundles: one a trainer rank, then one an engine. Trial hosts have none: `host_nodes` pins them.
 
     Raises RuntimeError when the cluster does not hold them, naming what was asked and what there is.
     """
-    num_bundles = num_train_ranks + num_engines + num_hosts - 1
+    num_bundles = num_train_ranks + num_engines
     share = min(1.0, cpus / num_bundles)
-    bundles = [{"CPU": share}] * num_bundles
-    group = placement_group(bundles, strategy="PACK" if num_hosts == 1 else "SPREAD")
+    group = placement_group([{"CPU": share}] * num_bundles, strategy="PACK")
     try:
         if not group.wait(timeout_seconds=timeout_s):
             raise RuntimeError(
@@ -98,3 +101,14 @@ def placement(
         yield group
     finally:
         remove_placement_group(group)
+
+
+def host_nodes(group: PlacementGroup, *, num_train_ranks: int, num_hosts: int) -> list[str]:
+    """The node of each trial host: the first engine's, then nodes without a trainer, then the others; in turn again
+    where there are more hosts than nodes."""
+    placed = placement_group_table(group)["bundles_to_node_id"]
+    first = placed[num_train_ranks]
+    training = {placed[rank] for rank in range(num_train_ranks)}
+    others = {node["NodeID"] for node in ray.nodes() if node["Alive"]} - {first}
+    nodes = [first, *sorted(others, key=lambda node: (node in training, node))]
+    return [nodes[number % len(nodes)] for number in range(num_hosts)]

@@ -27,8 +27,8 @@ class ClusterSettings(Settings):
     num_cpus: int = Field(2, ge=1)
     """CPUs a private instance offers."""
     num_hosts: int = Field(1, ge=1)
-    """Trial hosts, spread over the cluster's nodes; rollout.max_live_trials is the cap of each, and each opens its
-    share of sandbox.create_rate_per_s."""
+    """Trial hosts, each pinned to a node of its own while there are enough; rollout.max_live_trials is the cap of each,
+    and each opens its share of sandbox.create_rate_per_s."""
     object_store_mb: int = Field(256, ge=80)
     """Object store of a private instance."""
     control_deadline_s: float = Field(120.0, gt=0)

@@ -5,7 +5,7 @@ import functools
 import operator
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import psutil
@@ -135,12 +135,9 @@ def _group_metrics(rollout: StepRollout, batch: Batch) -> dict[str, float]:
             members.setdefault(group, []).append(item.trajectory)
     if not members:
         return {}
-    idle = busy = 0.0
-    for trajectories in members.values():
-        spans = [rollout.spans_s[trajectory.trial_id] for trajectory in trajectories]
-        last = max(ended for _, ended in spans)
-        idle += sum(last - ended for _, ended in spans)
-        busy += sum(ended - launched for launched, ended in spans)
+    idle, busy = group_waiting(
+        [rollout.spans_s[trajectory.trial_id] for trajectory in group] for group in members.values()
+    )
     trained = dict(zip(batch.rollout_ids, batch.rewards.tolist(), strict=True))
     is_flat = [len({trained[trajectory.trial_id] for trajectory in group}) == 1 for group in members.values()]
     return {
@@ -149,6 +146,17 @@ def _group_metrics(rollout: StepRollout, batch: Batch) -> dict[str, float]:
         "rollout/group_idle_s": idle,
         "rollout/group_idle_frac": idle / (idle + busy),
     }
+
+
+def group_waiting(groups: Iterable[Sequence[tuple[float, float]]]) -> tuple[float, float]:
+    """(seconds that trials waited, done, for the slowest of their group; seconds that they took), over all trials. A
+    group is when each of its trials was launched and when it ended."""
+    idle = busy = 0.0
+    for spans in groups:
+        last = max(ended for _, ended in spans)
+        idle += sum(last - ended for _, ended in spans)
+        busy += sum(ended - launched for launched, ended in spans)
+    return idle, busy
 
 
 def _counts(prefix: str, values: list[str]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from megatron.core.models.gpt import GPTModel
 from t1core.model import cpu_shim, replay, rope
 from t1core.model.kernels import PLAIN, Kernels, prepare
 from t1core.model.layout import Layout
-from t1core.model.scoring import Unprojected
+from t1core.model.scoring import LmHead
 from t1core.model.shape import ModelShape
 from t1core.model.spec import block_spec, transformer_config
 from t1core.model.value_head import ValueHead
@@ -77,7 +77,7 @@ def build_model(
         model.output_layer = (
             ValueHead(config, num_outputs=value_outputs)
             if role == "critic"
-            else Unprojected(config, vocab_size=shape.vocab_size, is_fused=kernels.is_fused)
+            else LmHead(config, vocab_size=shape.vocab_size, is_fused=kernels.is_fused)
         )
     if routing_replay:
         replay.attach(model)

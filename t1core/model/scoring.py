@@ -22,7 +22,7 @@ from torch import nn
 from t1core.model.scoring_block import tokens_at_once
 
 
-class Unprojected(ColumnParallelLinear):
+class LmHead(ColumnParallelLinear):
     """The vocabulary's weights, under Megatron's names, and a forward pass that leaves multiplying to `score`.
 
     `is_fused`: logits are scored in one kernel, where no vocabulary is split over ranks.
@@ -67,7 +67,7 @@ class _ScoreByBlock(torch.autograd.Function):
         ctx: Any,
         hidden: torch.Tensor,
         weight: torch.Tensor,
-        layer: Unprojected,
+        layer: LmHead,
         targets: torch.Tensor,
         temperature: float,
         block: int,
@@ -101,7 +101,7 @@ class _ScoreByBlock(torch.autograd.Function):
 
 
 def _score_block(
-    layer: Unprojected, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
+    layer: LmHead, hidden: torch.Tensor, targets: torch.Tensor, temperature: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
     logits = layer.project(hidden)
     across_ranks = parallel_state.get_tensor_model_parallel_world_size() > 1

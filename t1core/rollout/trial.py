@@ -18,6 +18,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from t1core.agent.context import AgentLimits, agent_time_s
 from t1core.agent.loop import (
@@ -34,6 +37,7 @@ from t1core.agent.tokenizer import ChatTokenizer
 from t1core.records import (
     Boundary,
     Failure,
+    Generation,
     Grade,
     PrefixRelation,
     RowStatus,
@@ -44,6 +48,7 @@ from t1core.records import (
     Trajectory,
     TrialInFlight,
 )
+from t1core.rollout.answer import EngineGarbled, check_answer
 from t1core.rollout.engine import EngineDead, EngineRefused
 from t1core.rollout.pacing import Pacer
 from t1core.routing import MissingRoutes, validate
@@ -146,11 +151,13 @@ class TrialRunner:
         engine_name: str = "the engine",
         is_reencoded: bool = False,
         evaluation_limits: AgentLimits | None = None,
+        vocab_size: int | None = None,
     ) -> None:
         """`limits` are those of training, and of evaluation unless that has its own; their `timeout_s`, and
         `verifier_timeout_s`, cap what a task asks for. `deadline_s` bounds a trial from its arrival to its rows,
         `control_deadline_s` each part of its clean-up; `engine_name` is who is named when routes are missing. With
-        `is_reencoded` rows hold what the answers' texts encode to, for an experiment on just that."""
+        `is_reencoded` rows hold what the answers' texts encode to, for an experiment on just that. Ids from
+        `vocab_size` on are garbage; None where nobody knows it."""
         self._sandbox = sandbox
         self._grader = grader
         self._generate = generate
@@ -168,6 +175,7 @@ class TrialRunner:
         self._num_experts = num_experts
         self._engine_name = engine_name
         self._is_reencoded = is_reencoded
+        self._vocab_size = vocab_size
         self._deadline_s = deadline_s
         self._control_deadline_s = control_deadline_s
         self._live: dict[str, asyncio.Task[TrialResult]] = {}
@@ -238,7 +246,7 @@ class TrialRunner:
                     trial_id=spec.trial_id,
                     instruction=spec.task.instruction,
                     terminal=terminal,
-                    generate=self._generate,
+                    generate=self._ask,
                     tokenizer=self._tokenizer,
                     protocol=self._protocol,
                     wording=self._wording,
@@ -259,6 +267,16 @@ class TrialRunner:
             raise Ungraded(", ".join(trial.grade.flags) or "the grader gave no reward")
         with trial.timed("assemble", Boundary.OURS):
             return self._assemble(trial)
+
+    async def _ask(self, input_ids: np.ndarray, **request: Any) -> Generation:
+        answer = await self._generate(input_ids, **request)
+        check_answer(
+            answer,
+            sampling=request["sampling"],
+            request_id=request["request_id"],
+            vocab_size=self._vocab_size,
+        )
+        return answer
 
     async def _release(self, trial: "_Trial") -> None:
         """Close the box first, whatever else hangs, then tell the engine. What this raises must not hide how the trial
@@ -415,7 +433,9 @@ class _Trial:
 
     def _boundary_of(self, error: Exception) -> Boundary:
         """By the error where its type tells, else by the phase it broke in."""
-        if isinstance(error, EngineDead | EngineRefused | GenerationAborted | GenerationStalled):
+        if isinstance(
+            error, EngineDead | EngineGarbled | EngineRefused | GenerationAborted | GenerationStalled
+        ):
             return Boundary.ENGINE
         if isinstance(error, SandboxUnavailable) and self.phase == "grade":
             return Boundary.VERIFIER  # the grader's own namespaces

@@ -71,6 +71,11 @@ class DockerSandbox:
     async def _opened(self, spec: BoxSpec, machine: "Container") -> MachineBox:
         await self._api.call("POST", f"/containers/{machine.ident}/start")
         found = await self._api.call("GET", f"/containers/{machine.ident}/json")
+        if found["State"].get("Status") == "created":
+            raise SandboxUnavailable(
+                f"the Docker daemon said that it started container {machine.ident}, and it did not",
+                fix="see the daemon's log",
+            )
         workdir = found["Config"].get("WorkingDir") or ""
         box = MachineBox(
             spec,
@@ -209,7 +214,7 @@ class Container:
         """What became of a container that takes no command. While the daemon answers and knows it, that is the doing of
         what runs in it: killed for its memory, or without the shell that is asked for."""
         try:
-            state = (await self._api.call("GET", f"/containers/{self.ident}/json"))["State"]
+            state = await self._state()
         except (DockerError, DockerSilent):
             return BoxDied(f"box {self._box_id}: {error}")
         if error.status >= 500 and state.get("Running"):
@@ -263,16 +268,30 @@ class Container:
         except DockerError as error:
             if error.status != 409:  # it runs no more
                 raise
+        if (await self._state())["Running"]:
+            raise BoxDied(
+                f"box {self._box_id}: the Docker daemon said that it killed container {self.ident}, which still runs"
+            )
+
+    async def _state(self) -> dict[str, Any]:
+        return (await self._api.call("GET", f"/containers/{self.ident}/json"))["State"]
 
     async def remove(self) -> None:
-        """See `Machine.remove`."""
+        """See `Machine.remove`. Raises BoxDied when the daemon says that it is gone and it is not."""
         if self._is_removed:
             return
         try:
             await self._api.call("DELETE", f"/containers/{self.ident}", force="1", v="1")
+            state = await self._state()
         except DockerError as error:
             if error.status not in (404, 409):  # gone, or going
                 raise
+            state = {}
+        if state.get("Status") not in (None, "removing", "dead"):
+            raise BoxDied(
+                f"box {self._box_id}: the Docker daemon said that it removed container {self.ident}, which is still "
+                "there; remove it by hand"
+            )
         self._is_removed = True
 
 

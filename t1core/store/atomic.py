@@ -3,14 +3,15 @@
 Temp file in the same folder, fsync, rename, fsync of the folder. A reader never sees half a file.
 """
 
+import contextlib
 import errno
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Buffer, Sequence
+from collections.abc import Buffer, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -18,13 +19,38 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 class DiskFull(OSError):
     """No space for a file; names it, what it needs and what is free. What was there before is untouched."""
 
-    def __init__(self, path: Path, needed_bytes: int) -> None:
+    @classmethod
+    def at(cls, path: Path, *, needed_bytes: int | None = None) -> Self:
+        """Of a file or directory that did not fit. Made as an OSError is, so that it crosses processes."""
         free = shutil.disk_usage(path.parent).free
-        super().__init__(
+        needs = "does not fit" if needed_bytes is None else f"needs {needed_bytes:,} bytes"
+        return cls(
             errno.ENOSPC,
-            f"disk full: {path} needs {needed_bytes:,} bytes and {free:,} are free. Earlier files are "
-            "intact and stay readable; free some space, or set run_root elsewhere, and start a new run",
+            f"disk full: {path} {needs} and {free:,} bytes are free. Earlier files are intact and stay readable; free "
+            "some space, and `t1 resume` goes on with a run that has begun, or set run_root elsewhere",
         )
+
+
+@contextlib.contextmanager
+def naming_full_disk(path: Path) -> Iterator[None]:
+    """Raise DiskFull naming `path` for whatever a library in the block has made of a disk that is full."""
+    try:
+        yield
+    except Exception as error:
+        if _is_disk_full(error):
+            raise DiskFull.at(path) from error
+        raise
+
+
+def _is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error, or one it was raised from, says so, by its number or in its text."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return True
+        if any(os.strerror(code) in str(error) for code in _FULL):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def write_atomic(path: Path, pieces: Sequence[Buffer]) -> None:
@@ -42,7 +68,7 @@ def write_atomic(path: Path, pieces: Sequence[Buffer]) -> None:
         temporary.replace(path)
     except OSError as error:
         if error.errno in _FULL:
-            raise DiskFull(path, needed) from error
+            raise DiskFull.at(path, needed_bytes=needed) from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
@@ -61,7 +87,7 @@ def append_line(path: Path, line: str) -> None:
         except OSError as error:
             if error.errno in _FULL:
                 os.ftruncate(descriptor, before)
-                raise DiskFull(path, len(data)) from error
+                raise DiskFull.at(path, needed_bytes=len(data)) from error
             raise
     finally:
         os.close(descriptor)

@@ -15,9 +15,11 @@
   checkpoints/ logs/attempt_N/ notebooks/ figures/
 """
 
+import contextlib
 import fcntl
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -33,7 +35,7 @@ import pyarrow.parquet as pq
 from t1core.metrics import check_names
 from t1core.records import Batch, Failure, Score, StopReason, TrainingRow, Trajectory, TrialInFlight, TurnSpan
 from t1core.store import token_file, trial_table
-from t1core.store.atomic import drop_torn_line, write_atomic
+from t1core.store.atomic import DiskFull, drop_torn_line, write_atomic
 from t1core.store.documents import read_document, write_document
 from t1core.store.journal import append_entry, encode_number, read_entries
 from t1core.store.live import write_live
@@ -81,8 +83,11 @@ class Run:
         config: Mapping[str, Any],
         provenance: Mapping[str, Any],
         num_steps: int | None = None,
+        plan: Mapping[str, Any] | None = None,
     ) -> Self:
-        """A new run, config written first. ValueError if the name is no plain file name or the run exists."""
+        """A new run, whole or not at all. `plan`: what, beside the configuration, a later attempt needs to go on,
+        mostly paths of what was prepared. ValueError if the name is no plain file name or the run exists.
+        """
         for field, name in (("campaign", campaign), ("run_name", run_name)):
             if not _NAME.fullmatch(name):
                 raise ValueError(
@@ -96,13 +101,20 @@ class Run:
                 f"run {path} exists: choose another run name, or resume it with Run.resume"
             ) from None
         run = cls(path, lock=_take_lock(path))
-        run._write_document("config.json", "config", config)
-        run._write_document("provenance.json", "provenance", provenance)
-        for folder in _FOLDERS:
-            (path / folder).mkdir()
-        write_atomic(path / ".reserve", [bytes(_RESERVE_BYTES)])
-        (path / "logs" / "attempt_1").mkdir()
-        write_status(path / "status.json", new_status(attempt=1, num_steps=num_steps))
+        try:
+            run._write_document("config.json", "config", config)
+            run._write_document("provenance.json", "provenance", provenance)
+            if plan is not None:
+                run._write_document("plan.json", "plan", plan)
+            for folder in _FOLDERS:
+                (path / folder).mkdir()
+            write_atomic(path / ".reserve", [bytes(_RESERVE_BYTES)])
+            (path / "logs" / "attempt_1").mkdir()
+            write_status(path / "status.json", new_status(attempt=1, num_steps=num_steps))
+        except BaseException:  # half a run is none
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(run._lock)
+            raise
         return run
 
     @classmethod
@@ -147,9 +159,9 @@ class Run:
         """
         assert state.is_final
         self._assert_writer()
-        (self.path / ".reserve").unlink(missing_ok=True)
         try:
             if state is not RunState.FINISHED:
+                self._free_reserve()
                 self.update_status(state=state, error=error)
             try:
                 if failure is not None:
@@ -157,9 +169,14 @@ class Run:
                 _write_frame(self.path / "metrics.parquet", self.metrics_long())
                 _write_frame(self.path / "failures.parquet", self.failures())
             except BaseException as broken:
+                self._free_reserve()
                 told = f"closing the run: {type(broken).__name__}: {broken}"
-                self.update_status(state=RunState.FAILED, error=f"{error}; {told}" if error else told)
+                with contextlib.suppress(
+                    DiskFull
+                ):  # the room was taken by others; what broke is raised all the same
+                    self.update_status(state=RunState.FAILED, error=f"{error}; {told}" if error else told)
                 raise
+            self._free_reserve()
             if state is RunState.FINISHED:
                 self.update_status(state=state, error=error)
         finally:
@@ -272,11 +289,6 @@ class Run:
         self._assert_writer()
         write_live(self.path / "live.json", trials)
 
-    def record_plan(self, plan: Mapping[str, Any]) -> None:
-        """What, beside the configuration, a later attempt needs to go on: paths of what was prepared, mostly."""
-        self._assert_writer()
-        self._write_document("plan.json", "plan", plan)
-
     def record_parts(self, parts: Mapping[str, Any]) -> None:
         """What each part of the campaign found itself to be at its start, by its name: kernels, versions, sizes."""
         self._assert_writer()
@@ -324,7 +336,7 @@ class Run:
         return self._read_document("parts.json", "parts")
 
     def plan(self) -> dict[str, Any]:
-        """What `record_plan` kept. ValueError for a run of an older version, which kept none."""
+        """What the run was created with. ValueError for one of an older version, which kept none."""
         if not (self.path / "plan.json").exists():
             raise ValueError(f"{self.path} does not say what it was started from: it has no plan.json")
         return self._read_document("plan.json", "plan")
@@ -472,6 +484,9 @@ class Run:
         )
 
     # ---- within
+
+    def _free_reserve(self) -> None:
+        (self.path / ".reserve").unlink(missing_ok=True)
 
     def _assert_writer(self) -> None:
         assert self._lock is not None, "this Run is a reader, or was closed"

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-import psutil
-
 from t1core.store.atomic import write_json
 from t1core.store.schema import SCHEMA_VERSION, check_version
 
@@ -28,8 +26,9 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """`step` is the last finished one (-1 before the first); times are Unix seconds; `pid_started` tells the
-    writer from a later process with its pid; `phase` is free text for people, such as "warm start".
+    """`step` is the last finished one (-1 before the first); times are Unix seconds; `pid_started`, seconds since the
+    machine started, tells the writer from a later process with its pid; `phase` is free text for people, such as "warm
+    start".
     """
 
     state: RunState
@@ -62,19 +61,19 @@ class Status:
 
 
 def is_process(pid: int, *, started: float) -> bool:
-    """Whether the process with this pid that began at `started` (Unix seconds) runs, not a later one."""
-    began = process_started(pid)
-    # The clock may have been set since; a later process with the same pid began much later.
-    return began is not None and abs(began - started) < 10
+    """Whether the process with this pid that `process_started` dated so runs, not a later one."""
+    return process_started(pid) == started
 
 
 def process_started(pid: int) -> float | None:
-    """When the process began, Unix seconds; None if there is no such process or only its zombie."""
+    """When the process began, in seconds since the machine started, which no setting of the clock changes; None if
+    there is no such process or only its zombie."""
     try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except psutil.Error:
+        # After the name, which may hold spaces and brackets: state is the third field, the start the twenty-second.
+        fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    except OSError:
         return None
+    return None if fields[0] == "Z" else int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def new_status(*, attempt: int, step: int = -1, num_steps: int | None = None) -> Status:

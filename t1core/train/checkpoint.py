@@ -7,6 +7,7 @@ rounding. `checkpoint_directory` says what lies where.
 import json
 import os
 import queue
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -16,17 +17,20 @@ from typing import Any
 import torch.distributed as dist
 from megatron.core import dist_checkpointing, parallel_state
 from megatron.core.dist_checkpointing.strategies import filesystem_async
+from torch.distributed.checkpoint.api import CheckpointException
 
 from t1core.model import optimizer_fixes
 from t1core.model.shape import ModelShape
 from t1core.model.weights import matching
 from t1core.rl.hl_gauss import ValueBins
+from t1core.store.atomic import DiskFull
 from t1core.train.behaviour import BehaviourSnapshots
 from t1core.train.checkpoint_directory import EXACT, EXPORT, damage, recovered
 from t1core.train.directories import refuse_other_head
 from t1core.train.learner import Learner, Role
 
 SCHEMA_VERSION = 2
+_NO_ROOM_BYTES = 64 * 1024  # a file that did not fit has taken what there was
 Present = Callable[[Role], AbstractContextManager[Learner]]
 
 
@@ -180,7 +184,12 @@ def _save(state: dict[str, Any], directory: Path) -> None:
     if dist.get_rank() == 0:
         directory.mkdir()
     dist.barrier()
-    dist_checkpointing.save(state, str(directory), async_strategy="mcore")
+    try:
+        dist_checkpointing.save(state, str(directory), async_strategy="mcore")
+    except CheckpointException as error:  # it names the class of what a writer met, and drops the words
+        if shutil.disk_usage(directory).free < _NO_ROOM_BYTES:
+            raise DiskFull.at(directory) from error
+        raise
 
 
 def _load(state: dict[str, Any], directory: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from t1core.model.checkpoint import HfDirectory
 from t1core.rl.hl_gauss import ValueBins
+from t1core.store.atomic import naming_full_disk
 from t1core.train.checkpoint_directory import recovered
 
 VALUE_HEAD = "value_head.weight"
@@ -91,7 +92,8 @@ def written_whole(directory: str | os.PathLike) -> Iterator[Path]:
     well.
 
     Every rank must enter. Rank 0 creates, syncs and renames; a block that fails leaves what stood there
-    before, and so does a process that is killed, at the latest when `recovered` has put it back.
+    before, and so does a process that is killed, at the latest when `recovered` has put it back. DiskFull when it did
+    not fit, whatever the library that met it has made of that.
     """
     target = Path(resolved(directory))
     scratch = target.with_name(f".{target.name}.partial")
@@ -101,7 +103,8 @@ def written_whole(directory: str | os.PathLike) -> Iterator[Path]:
         scratch.mkdir(parents=True)
     dist.barrier()
     try:
-        yield scratch
+        with naming_full_disk(target):
+            yield scratch
     except BaseException:
         if dist.get_rank() == 0:
             shutil.rmtree(scratch, ignore_errors=True)

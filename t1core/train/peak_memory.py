@@ -16,6 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from t1core.model.build import build_model
+from t1core.model.scoring import score
+from t1core.model.scoring_block import tokens_at_once
 from t1core.model.shape import ModelShape
 from t1core.records.batch import Batch
 from t1core.train.actor_update import update_supervised
@@ -23,6 +25,8 @@ from t1core.train.adam import Adam
 from t1core.train.critic_update import Credit, CriticObjective, update_critic
 from t1core.train.learner import Learner, Role
 from t1core.train.streams import put_batch
+
+_SCORED_LOGITS = {True: 2**26, False: 2**22}  # on a GPU an allocator rounds up, so the block is a large one
 
 
 def measure_peak(
@@ -56,6 +60,25 @@ def measure_peak(
     if on_gpu:
         torch.cuda.empty_cache()
     return found
+
+
+def measure_logit_bytes(shape: ModelShape, *, dtype: torch.dtype) -> float:
+    """Bytes at the peak of scoring and its backward for each logit: what twice as many take more."""
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda" if on_gpu else "cpu")
+    model = build_model(shape, role="actor", dtype=dtype)
+    longest = min(tokens_at_once(shape.vocab_size), _SCORED_LOGITS[on_gpu] // shape.vocab_size)
+    peaks = []
+    for tokens in (longest // 2, longest):
+        with counted(on_gpu) as (reset, peak):
+            hidden = torch.ones(tokens, shape.hidden_size, dtype=dtype, device=device, requires_grad=True)
+            reset()
+            before = peak()
+            logprobs, _ = score(hidden, torch.zeros(tokens, dtype=torch.int64, device=device), model=model)
+            logprobs.sum().backward()
+            peaks.append(peak() - before)
+            model.output_layer.weight.grad = None
+    return (peaks[1] - peaks[0]) / (shape.vocab_size * (longest - longest // 2))
 
 
 def _actor(learner: Learner, streams: Any, weights: torch.Tensor) -> None:

@@ -11,6 +11,7 @@ from torch import nn
 from t1core.model.convert import export_hf
 from t1core.model.shape import ModelShape
 from t1core.rl.hl_gauss import ValueBins
+from t1core.store.atomic import naming_full_disk
 from t1core.train.directories import holds_value_head, resolved, sync, write_value_bins
 from t1core.train.learner import Role
 
@@ -51,18 +52,22 @@ def save_weights(
         )
     state = export_hf(model, shape)
     if dist.get_rank() == 0:
-        target.mkdir(parents=True, exist_ok=True)
-        shape.write_config(target)
-        if tokenizer is not None and resolved(tokenizer) != str(target):
-            for pattern in TOKENIZER_FILES:
-                for path in Path(tokenizer).glob(pattern):
-                    shutil.copyfile(path, target / path.name)
-                    sync(target / path.name)
-        if role == "critic":
-            write_value_bins(target, value_bins)
         partial = target / f".{FILE}.partial"
-        save_file(state, partial, metadata={"format": "pt"})
-        sync(partial)
-        partial.replace(target / FILE)
-        sync(target)
+        try:
+            with naming_full_disk(target):
+                target.mkdir(parents=True, exist_ok=True)
+                shape.write_config(target)
+                if tokenizer is not None and resolved(tokenizer) != str(target):
+                    for pattern in TOKENIZER_FILES:
+                        for path in Path(tokenizer).glob(pattern):
+                            shutil.copyfile(path, target / path.name)
+                            sync(target / path.name)
+                if role == "critic":
+                    write_value_bins(target, value_bins)
+                save_file(state, partial, metadata={"format": "pt"})
+                sync(partial)
+                partial.replace(target / FILE)
+                sync(target)
+        finally:
+            partial.unlink(missing_ok=True)
     dist.barrier()

@@ -53,9 +53,29 @@ class HereHandle:
 
 
 def run_here(
-    overrides: list[str], *, actor: Path, pool: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    overrides: list[str],
+    *,
+    actor: Path,
+    pool: Path,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    is_evaluated: bool = False,
 ) -> tuple[Run, list[str]]:
     """Run the smoke preset with the overrides; its run, and what it said."""
+    have_parts_here(monkeypatch)
+    said: list[str] = []
+    path = campaign.run_campaign(
+        load_config("smoke", overrides),
+        Assets(pool, actor, None),
+        run_name=name,
+        say=said.append,
+        is_evaluated=is_evaluated,
+    )
+    return Run.open(path), said
+
+
+def have_parts_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every campaign of this process keep its parts here."""
     ensure_runtime()
     trainer, engine, host = (
         made.__ray_metadata__.modified_class
@@ -63,12 +83,12 @@ def run_here(
     )
     monkeypatch.setitem(trainer.__init__.__globals__, "_tie_to_parent", lambda: None)
     monkeypatch.setattr(crew, "ray", SimpleNamespace(put=lambda value: value))
-    thread = ThreadPoolExecutor(1)
 
     @contextlib.asynccontextmanager
     async def start_here(
         config: Any, *, actor_path: Path, critic_path: Path | None, logs: Path
     ) -> AsyncIterator[crew.Crew]:
+        thread = ThreadPoolExecutor(1)
         parts = [
             HerePart(name, held, thread)
             for name, held in (
@@ -87,14 +107,6 @@ def run_here(
         finally:
             await made.close()
             parts[0]._held._trainer.close()
+            thread.shutdown()
 
     monkeypatch.setattr(campaign, "start_crew", start_here)
-    said: list[str] = []
-    path = campaign.run_campaign(
-        load_config("smoke", overrides),
-        Assets(pool, actor, None),
-        run_name=name,
-        say=said.append,
-        is_evaluated=False,
-    )
-    return Run.open(path), said

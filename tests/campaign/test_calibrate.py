@@ -11,8 +11,9 @@ from t1core.model import scoring_block
 
 def test_lengths_between_and_depths_beyond_are_held_out() -> None:
     fitted, held = configurations([4, 8], [100, 150, 200])
-    assert fitted == [("critic", 4, 100), ("critic", 4, 200), ("actor", 4, 100), ("actor", 4, 200)]
+    assert fitted == [("critic", 4, 100), ("critic", 4, 200)]
     assert not set(fitted) & set(held)
+    assert {("actor", 4, 100), ("actor", 4, 200)} <= set(held)
     assert {("critic", 4, 150), ("actor", 4, 150), ("critic", 8, 200), ("actor", 8, 150)} <= set(held)
 
 
@@ -32,7 +33,7 @@ def test_peaks_that_were_not_fitted_are_predicted(tmp_path: Path) -> None:
     assert any(line.startswith("largest residual held out") for line in said)
     assert json.loads(output.read_text())["coefficients"] == found["coefficients"]
     kept = load_coefficients(output)
-    assert kept.phases == "apart" and kept.alpha_bytes > 0 and 8 < kept.logit_bytes < 24
+    assert kept.phases == "apart" and kept.alpha_bytes > 0 and kept.logit_bytes == pytest.approx(16, abs=0.1)
 
 
 @pytest.mark.slow
@@ -42,8 +43,10 @@ def test_peaks_of_rows_longer_than_a_block_are_predicted(monkeypatch: pytest.Mon
     monkeypatch.setattr(scoring_block, "LOGITS", 320 * vocab)
     how = dict(model="nano", layers=[1, 2], tokens=[384, 512, 640], num_experts=8, output=None)
     found = calibrate(**how, vocab_size=vocab)
-    assert found["coefficients"]["scored"] == "blocks" and 8 < found["coefficients"]["logit_bytes"] < 24
-    assert max(abs(row["residual_frac"]) for row in found["held_out"]) < 0.02
+    assert found["coefficients"]["scored"] == "blocks" and found["coefficients"][
+        "logit_bytes"
+    ] == pytest.approx(16, abs=0.1)
+    assert max(abs(row["residual_frac"]) for row in found["held_out"]) < 0.005
     actors = [row["peak_bytes"] for row in found["fitted"] + found["held_out"] if row["role"] == "actor"]
     whole = (640 - 384) * vocab * 16
     assert max(actors[:3]) - min(actors[:3]) < whole / 20  # of one layer: its hidden states

@@ -58,6 +58,26 @@ def test_open_files_are_raised_to_what_the_boxes_take(monkeypatch):
         check_machine(config)
 
 
+@pytest.mark.parametrize(("hard", "most"), [(256, 48), (1024, 240)])
+def test_a_hard_limit_on_open_files_is_refused_before_anything_starts(tmp_path, hard, most):
+    settings = [
+        "rollout.max_live_trials=300",
+        "rollout.trial_deadline_s=3000",
+        "cluster.min_free_memory_mb=0",
+    ]
+    command = [sys.executable, "-m", "t1core.cli", "campaign", "smoke", *with_settings(settings)]
+    done = subprocess.run(
+        ["prlimit", f"--nofile={hard}:{hard}", *command], capture_output=True, text=True, timeout=600, cwd=tmp_path
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert (
+        f"300 boxes x 4 descriptors + 64 = 1264 open files are needed and {hard} are the hard limit"
+        in done.stderr
+    )
+    assert f"lower rollout.max_live_trials to {most}" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_less_memory_than_wanted_is_refused_with_the_setting_to_lower():
     config = load_config("smoke", [f"cluster.min_free_memory_mb={10**9}"])
     with pytest.raises(

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from t1core.store import Run, RunState
 
 DETERMINISTIC = (
-    "rollout.deterministic=true", "rollout.tail=wait", "checkpoint_every=1", "num_steps=3", "agent.max_turns=2",
+    "rollout.deterministic=true", "rollout.tail=wait", "checkpoint_every=1", "agent.max_turns=2",
     "agent.max_new_tokens=32", "agent.max_wait_s=60.0", "rollout.rollout_batch_size=2",
     "rollout.over_sampling_batch_size=3", "rollout.max_live_trials=3", "evaluation.tasks_per_split=1",
     "cluster.control_deadline_s=100.0",
@@ -79,37 +80,64 @@ def parts(run):
     return sum(1 for path in run.rglob("*") if path.is_file()) if run.exists() else 0
 
 
+def checkpoints(run):
+    """How many of its checkpoints are whole."""
+    return len(list(run.glob("checkpoints/step_*/checkpoint.json")))
+
+
+def places(chance, count):
+    """Where to kill, each from the start of its attempt on: (checkpoints, files, seconds) that come before. Every other
+    one comes after a further checkpoint, in any order."""
+    later = [1] * ((count + 1) // 2) + [0] * (count // 2)
+    chance.shuffle(later)
+    return [
+        (more, chance.randrange(16) if more else chance.randrange(4, 16), chance.random()) for more in later
+    ]
+
+
 @pytest.mark.slow
 def test_killed_at_random_places_and_resumed_it_equals_the_run_that_was_not(tmp_path, settings, environment):
-    words = [word for override in (*settings, *DETERMINISTIC) for word in ("--set", override)]
+    chance = random.Random(int(os.environ.get("T1CORE_TEST_SEED", "0")))
+    kills = places(chance, int(os.environ.get("T1CORE_TEST_KILLS", "3")))
+    num_steps = 2 + sum(more for more, _, _ in kills)
+    overrides = (*settings, *DETERMINISTIC, f"num_steps={num_steps}")
+    words = [word for override in overrides for word in ("--set", override)]
     log, runs = tmp_path / "log", tmp_path / "runs" / "smoke"
     driver = start(["campaign", "smoke", "--run-name", "whole", *words], log, environment)
     finish(driver, log, environment, runs / "whole")
-    chance = random.Random(int(os.environ.get("T1CORE_TEST_SEED", "0")))
+    run = runs / "killed"
     driver = start(["campaign", "smoke", "--run-name", "killed", *words], log, environment)
     num_kills = 0
-    for _ in range(int(os.environ.get("T1CORE_TEST_KILLS", "3"))):
-        written = parts(runs / "killed") + chance.randrange(4, 16)
-        until(lambda at=written: parts(runs / "killed") >= at, driver, log)
+    for more, files, seconds in kills:
+        whole = checkpoints(run) + more
+        until(lambda enough=whole: checkpoints(run) >= enough, driver, log)
+        written = parts(run) + files
+        until(lambda enough=written: parts(run) >= enough, driver, log)
         if driver.poll() is not None:
             break
-        time.sleep(chance.random())
+        time.sleep(seconds)
         kill(driver)
         num_kills += 1
-        status = Run.open(runs / "killed").status()
+        status = Run.open(run).status()
+        print(
+            f"killed in attempt {status.attempt}, {status.phase or 'starting'}, {checkpoints(run)} checkpoints"
+        )
         assert status.died or "Ray did not start" in status.error
-        driver = start(["resume", str(runs / "killed")], log, environment)
-    finish(driver, log, environment, runs / "killed")
+        driver = start(["resume", str(run)], log, environment)
+    finish(driver, log, environment, run)
     assert num_kills, "it was over before it could be killed"
-    whole, killed = Run.open(runs / "whole"), Run.open(runs / "killed")
+    assert re.search(r"attempt \d+: [1-9]\d* steps are trained", log.read_text()), (
+        "no kill after a checkpoint"
+    )
+    whole, killed = Run.open(runs / "whole"), Run.open(run)
     status = killed.status()
     assert status.state is RunState.FINISHED and status.attempt > num_kills
     assert len(list((killed.path / "logs").glob("attempt_*"))) == status.attempt
-    assert_equal(killed, whole)
+    assert_equal(killed, whole, num_steps=num_steps)
 
 
-def assert_equal(killed, whole):
-    assert killed.token_steps() == whole.token_steps() == [0, 1, 2]
+def assert_equal(killed, whole, *, num_steps):
+    assert killed.token_steps() == whole.token_steps() == list(range(num_steps))
     for step in whole.token_steps():
         (mine, my_numbers), (theirs, their_numbers) = killed.batch(step), whole.batch(step)
         assert mine.rollout_ids == theirs.rollout_ids
@@ -147,8 +175,10 @@ def test_what_cannot_be_resumed_says_why(tmp_path, settings, actor, pool):
 
     config = load_config("smoke", settings).model_dump(mode="json")
 
-    def make(name):
-        return Run.create(tmp_path, campaign="c", run_name=name, config=config, provenance={"git": {}})
+    def make(name, plan=None):
+        return Run.create(
+            tmp_path, campaign="c", run_name=name, config=config, provenance={"git": {}}, plan=plan
+        )
 
     with make("finished") as run:
         pass
@@ -158,15 +188,13 @@ def test_what_cannot_be_resumed_says_why(tmp_path, settings, actor, pool):
     run.close(RunState.FAILED)
     with pytest.raises(ValueError, match=r"no plan\.json"):
         resume_campaign(run.path)
-    run = make("weights")
+    run = make("weights", {"pool": str(pool), "actor": str(actor), "critic": None, "is_evaluated": True})
     (run.folder("checkpoints") / "step_0004").mkdir()
-    run.record_plan({"pool": str(pool), "actor": str(actor), "critic": None, "is_evaluated": True})
     run.close(RunState.FAILED)
     with pytest.raises(ValueError, match=r"step_0004 is the newest.*weights only.*--from-start"):
         resume_campaign(run.path)
     assert run.status().attempt == 1, "nothing was set aside"
-    run = make("moved")
-    run.record_plan({"pool": "/gone", "actor": "/gone", "critic": None, "is_evaluated": True})
+    run = make("moved", {"pool": "/gone", "actor": "/gone", "critic": None, "is_evaluated": True})
     run.close(RunState.FAILED)
     with pytest.raises(ValueError, match="/gone, which is gone"):
         resume_campaign(run.path)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from t1core.campaign.live import telling
 from t1core.campaign.tail import overview_lines, step_line, watch
 from t1core.cli import app
+from t1core.cluster import PartDied
 from t1core.records import TrialInFlight
 from t1core.store import InFlight, MetricRow, Run, RunState
 from tests.notebooks.run_by_hand import write_run
@@ -118,3 +119,33 @@ def test_trials_in_flight_are_told_while_the_loop_runs_and_a_failing_question_do
 
     seen = asyncio.run(loop())
     assert seen[-1] == "grade" and len(seen) > 10
+
+
+def test_a_fault_of_ours_in_the_telling_ends_the_work_at_once(running):
+    ended = []
+
+    async def ask():
+        raise TypeError("a fault of ours")
+
+    async def loop():
+        async with telling(running, ask, period_s=0.01):
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.append(True)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        asyncio.run(asyncio.wait_for(loop(), 20))
+    assert caught.group_contains(TypeError, match="a fault of ours") and ended == [True]
+
+
+def test_a_part_that_is_lost_ends_the_telling_and_leaves_the_work_alone(running, caplog):
+    async def ask():
+        raise PartDied("trial host 0 died")
+
+    async def loop():
+        async with telling(running, ask, period_s=0.01):
+            await asyncio.sleep(0.1)
+        return "done"
+
+    assert asyncio.run(loop()) == "done" and "trial host 0 died" in caplog.text

@@ -135,7 +135,8 @@ def test_logits_and_layers_count_together_or_the_larger_of_them() -> None:
 
 
 def test_logits_scored_in_blocks_stop_growing_with_the_row(monkeypatch) -> None:
-    """A block of 400 logits is 8 tokens of 50 words a rank; over several, the vocabulary's gradient is summed."""
+    """A block of 400 logits is 8 tokens of 50 words a rank. Beside it lie four times 8 numbers of 2 bytes a token and,
+    over several blocks, the sum of the vocabulary's gradient."""
     monkeypatch.setattr(scoring_block, "LOGITS", 400)
     given = Coefficients(0, 0, logit_bytes=6, phases="apart", step_bytes=0, source="", scored="blocks")
     sizes = [
@@ -144,8 +145,13 @@ def test_logits_scored_in_blocks_stop_growing_with_the_row(monkeypatch) -> None:
         ).terms["logits"]
         for wall in (5, 8, 9, 9000)
     ]
-    over_blocks = 50 * (6 * 8 + 4 * TINY.hidden_size)
-    assert sizes == [6 * 50 * 5, 6 * 50 * 8, over_blocks, over_blocks]
+    beside = 4 * 8 * 2
+    whole, summed = 6 * 50 * 8, 4 * 50 * 8
+    assert sizes == [
+        6 * 50 * 5 + 5 * beside,
+        whole + 8 * beside,
+        *(whole + summed + n * beside for n in (9, 9000)),
+    ]
 
 
 def test_data_parallel_one_forces_expert_parallel_two() -> None:

@@ -1,5 +1,6 @@
 """A random nano checkpoint with a tokenizer, and one small Ray session for the tests that need no campaign."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -26,5 +27,8 @@ def checkpoint(tmp_path_factory) -> Path:
 def ray_running():
     from t1core.cluster.session import ray_session
 
-    with ray_session(address="", num_cpus=2, object_store_mb=80):
+    with contextlib.ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RAY_ADDRESS", "127.0.0.1:1")  # a private instance is ours, whatever else there is
+            stack.enter_context(ray_session(address="", num_cpus=2, object_store_mb=80))
         yield

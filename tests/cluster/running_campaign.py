@@ -51,7 +51,16 @@ sys.addaudithook(note)
 class RunningCampaign:
     """Use as a context manager: whatever happens, the driver and all it started are gone afterwards."""
 
-    def __init__(self, directory: Path, *, actor_path: Path, overrides: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        actor_path: Path,
+        overrides: tuple[str, ...] = (),
+        prelude: str = "",
+        **env: str,
+    ) -> None:
+        """`prelude` is code that the driver runs first, to place a fault at a moment; `env` goes to every process."""
         self.run = directory / "runs" / "smoke" / "run"
         self.output = directory / "output.txt"
         self.processes: list[psutil.Process] = []
@@ -70,7 +79,7 @@ class RunningCampaign:
         ]
         with self.output.open("w") as output:
             self.driver = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, *arguments],
+                [sys.executable, "-c", prelude + PROGRAM, *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=os.environ
@@ -79,7 +88,8 @@ class RunningCampaign:
                     "T1CORE_BOX_DIR": str(self.box_root),
                     "OMP_NUM_THREADS": "1",
                     "PYTHONPATH": path,
-                },
+                }
+                | env,
                 start_new_session=True,
             )
 
@@ -114,6 +124,10 @@ class RunningCampaign:
         part = self.part(actor_class)
         self.note_processes()
         part.send_signal(number)
+
+    def until_step(self, step: int, *, within_s: float) -> None:
+        """Wait until a step has been trained on and recorded."""
+        self._wait(lambda: self.status()["step"] >= step, within_s=within_s, what=f"step {step}")
 
     def until_ended(self, *, within_s: float) -> None:
         try:

@@ -4,11 +4,12 @@ import asyncio
 import socket
 import time
 
+import psutil
 import pytest
 import ray
 
 from t1core.cluster import PartDied, PartSilent, guarded
-from t1core.cluster.actors import HostActor, TrainerActor
+from t1core.cluster.actors import EngineActor, HostActor, TrainerActor
 from t1core.cluster.hosting import EngineSilent, RemoteEngine
 from t1core.cluster.part import Part, Progress, Watchdog
 from t1core.records import Boundary
@@ -84,6 +85,20 @@ def test_a_part_that_dies_is_named():
     with pytest.raises(PartDied, match="engine 8 died during die") as caught:
         call(part, "die")
     assert caught.value.boundary is Boundary.ENGINE
+
+
+@pytest.mark.parametrize("kind", [EngineActor, HostActor, TrainerActor])
+def test_a_part_that_was_killed_is_never_started_again_without_its_state(kind):
+    arguments = {"rank": 0, "world_size": 1} if kind is TrainerActor else {}
+    part = Part("part 5", kind.options(num_cpus=0).remote(**arguments))
+    pid = part.pid()
+    ray.kill(
+        part.actor, no_restart=False
+    )  # as a process that dies by itself: Ray may start it again if it is allowed
+    for _ in range(2):
+        with pytest.raises(PartDied, match="part 5 died during ping"):
+            call(part, "ping")
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_host_whose_setup_failed_closes_without_an_error_of_its_own():

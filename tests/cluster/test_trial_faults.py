@@ -4,6 +4,7 @@ import asyncio
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from t1core.agent.context import AgentLimits
@@ -11,7 +12,8 @@ from t1core.agent.prompt import WORDINGS
 from t1core.agent.protocol import PROTOCOLS
 from t1core.agent.response import Command, render_response
 from t1core.agent.tokenizer import train_tokenizer
-from t1core.records import Boundary, Grade, RewardSource, StopReason, Task
+from t1core.records import Boundary, Grade, RewardSource, SamplingParams, StopReason, Task
+from t1core.rollout.answer import check_answer
 from t1core.rollout.engine import EngineRefused
 from t1core.rollout.faults import SilentEngine
 from t1core.rollout.pacing import Pacer
@@ -93,6 +95,7 @@ def trial(
             deadline_s=deadline_s,
             control_deadline_s=1.0,
             engine_name="engine 7",
+            vocab_size=300,
         )
         began = time.monotonic()
         try:
@@ -181,6 +184,63 @@ def test_a_refused_request_is_the_engines_failure_and_not_tried_again(task, toke
 
     ended, _, _, _ = trial(task, tokenizer, generate=refusing)
     assert (ended.failure.boundary, ended.failure.retryable) == (Boundary.ENGINE, False)
+
+
+def good_answer(tokenizer, **changes):
+    from t1core.records import Generation
+
+    ids = np.append(tokenizer.encode("ls"), np.int32(tokenizer.im_end)).astype(np.int32)
+    fields = {
+        "output_ids": ids,
+        "output_logprobs": np.full(len(ids), -1.0, np.float32),
+        "routed_experts": None,
+        "routed_experts_start": 0,
+        "finish_reason": "stop",
+        "weight_version": 3,
+        "output_versions": np.full(len(ids), 3, np.int32),
+        "cached_tokens": 0,
+    }
+    return Generation(**fields | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"output_ids": np.array([5, 5, 9000], np.int32)},
+            "output_ids span 5..9000, and the vocabulary has 300",
+        ),
+        ({"output_ids": np.array([5, -1, 7], np.int32)}, "output_ids span -1..7"),
+        ({"output_ids": np.zeros(0, np.int32)}, "0 output_ids, 3 output_logprobs"),
+        ({"output_logprobs": np.array([-1, np.nan, -1], np.float32)}, "output_logprobs span nan..nan"),
+        ({"output_logprobs": np.array([-1, 0.5, -1], np.float32)}, "output_logprobs span -1.0..0.5"),
+        ({"output_versions": np.array([3, 2, 3], np.int32)}, "output_versions fall"),
+        ({"finish_reason": "done"}, "finish_reason='done'"),
+        (
+            {name: np.zeros(33, np.int32) for name in ("output_ids", "output_logprobs", "output_versions")},
+            "33 tokens where max_new_tokens=32",
+        ),
+    ],
+)
+def test_garbage_is_the_engines_failure_and_none_of_it_becomes_a_call(task, tokenizer, changes, words):
+    assert len(good_answer(tokenizer).output_ids) == 3, "the cases are written for three tokens"
+
+    async def garbling(input_ids, **request):
+        return good_answer(tokenizer, **changes)
+
+    ended, _, live, _ = trial(task, tokenizer, generate=garbling)
+    failure = ended.failure
+    assert (failure.boundary, failure.kind, failure.retryable) == (Boundary.ENGINE, "EngineGarbled", True)
+    assert words in failure.message and "call trial/0" in failure.message
+    assert (ended.calls, ended.reward, live) == ((), None, 0)
+
+
+def test_a_good_answer_is_none_of_these(tokenizer):
+    asked = {"sampling": SamplingParams(max_new_tokens=3), "request_id": "r", "vocab_size": 300}
+    check_answer(good_answer(tokenizer), **asked)
+    check_answer(good_answer(tokenizer, output_versions=np.array([2, 2, 3], np.int32)), **asked)
+    nothing = {name: np.zeros(0) for name in ("output_ids", "output_logprobs", "output_versions")}
+    check_answer(good_answer(tokenizer, finish_reason="abort", **nothing), **asked)
 
 
 def test_a_grader_that_cannot_start_is_the_verifiers_failure():

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from torch import nn
 
-from t1core.model.scoring import Unprojected
+from t1core.model.scoring import LmHead
 from t1core.model.shape import ModelShape
 from t1core.model.weights import table
 
@@ -28,7 +28,7 @@ def round_as_two_ranks(model: nn.Module, shape: ModelShape) -> None:
             rows = torch.arange(module.weight.shape[0])[:, None]
             weight = weights[name + ".weight"]
             shards = [weight.shard(rows, rank=rank, size=RANKS).squeeze(1) for rank in range(RANKS)]
-            if isinstance(module, Unprojected):
+            if isinstance(module, LmHead):
                 module.project = _product(module, shards)
             else:
                 module.forward = _with_summed_gradient(module, shards)

@@ -38,16 +38,15 @@ def fill_run(run: Run, *, steps: int, passed: int = 4, changes: dict[str, float]
 def open_run(path: Path, *, steps: int = 4) -> Run:
     """A new run at this path, with the smoke preset's configuration and nothing to start from."""
     settings = ["train.num_critic_only_steps=0", f"num_steps={steps}"]
-    run = Run.create(
+    return Run.create(
         path.parents[1],
         campaign=path.parent.name,
         run_name=path.name,
         config=load_config("smoke", settings).model_dump(mode="json"),
         provenance=collect_provenance(),
         num_steps=steps,
+        plan={"pool": "", "actor": "", "critic": None, "is_evaluated": True},
     )
-    run.record_plan({"pool": "", "actor": "", "critic": None, "is_evaluated": True})
-    return run
 
 
 def _train(run: Run, *, step: int, changes: dict[str, float]) -> None:

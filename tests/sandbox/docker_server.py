@@ -200,11 +200,8 @@ class DockerServer:
                 env = [f"{k}={v}" for k, v in (recipe.env if recipe else {}).items()] + container.asked["Env"]
                 config = {"WorkingDir": recipe.workdir if recipe else "", "Env": env, "Tty": False}
                 is_up = container.box is not None and container.layer is None
-                state = {
-                    "OOMKilled": container.oom_killed,
-                    "Running": is_up,
-                    "Status": "running" if is_up else "exited",
-                }
+                status = "created" if container.box is None else "running" if is_up else "exited"
+                state = {"OOMKilled": container.oom_killed, "Running": is_up, "Status": status}
                 return self._json({"Id": container.id, "Name": "/c", "Config": config, "State": state})
             case "POST", "exec":
                 if container.layer is not None:
