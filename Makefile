@@ -3,7 +3,7 @@ SEED ?= 0
 T1 = .venv/bin/t1
 PYTEST = OMP_NUM_THREADS=1 .venv/bin/python -m pytest
 
-.PHONY: setup quickstart test test-slow gpu-test lint clean
+.PHONY: setup quickstart test test-slow gpu-test figures lint clean
 
 setup:
 	@./setup.sh
@@ -20,6 +20,9 @@ test-slow: setup
 
 gpu-test: setup
 	@$(PYTEST) -m "gpu or gpu2"
+
+figures: setup
+	@OMP_NUM_THREADS=1 $(T1) figures
 
 lint: setup
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/lint-imports

@@ -21,12 +21,13 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="make every check, start
 @app.command()
 def prepare(preset: Preset = "quickstart", overrides: Overrides = None) -> None:
     """Make what a campaign needs and is not there yet: runtime, task pool, tokenizer, policy, critic."""
+    from t1core.campaign.assets import plays_for_critic
     from t1core.campaign.assets import prepare as make
     from t1core.campaign.preflight import check_machine
     from t1core.config import load_config
 
     config = load_config(preset, overrides or ())
-    check_machine(config)
+    check_machine(config, starts_engine=plays_for_critic(config))
     with _interruptible():
         assets = make(config, say=_say)
     _say(f"pool    {assets.pool}\nactor   {assets.actor}\ncritic  {assets.critic or 'cold'}")

@@ -47,3 +47,10 @@ def num_tests_baseline(trials: pd.DataFrame) -> pd.Series:
 def _variance(values: np.ndarray, weights: np.ndarray) -> float:
     mean = np.average(values, weights=weights)
     return float(np.average((values - mean) ** 2, weights=weights))
+
+
+def value_noise(*, largest: float = 8.0, points: int = 81) -> pd.DataFrame:
+    """noise_over_return_sd and explained_variance of a head whose values are noise, independent of the returns:
+    1 - Var(R - V) / Var(R) = -(sd(V) / sd(R))^2."""
+    ratio = np.linspace(0.0, largest, points)
+    return pd.DataFrame({"noise_over_return_sd": ratio, "explained_variance": -(ratio**2)})

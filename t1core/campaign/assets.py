@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from t1core.agent.choose import wording_of
 from t1core.agent.tokenizer import train_tokenizer
@@ -134,8 +135,25 @@ def prepare_actor(config: CampaignConfig, *, say: Say) -> Path:
         train_tokenizer(texts, directory, vocab_size=recipe.model.vocab_size)
         supervised_start(recipe, directory, say=say)
 
-    key = asset_key(recipe.model_dump(mode="json"), sources=POLICY)
+    key = asset_key(_settings_of_the_policy(recipe), sources=POLICY)
     return _ensure(cache_root() / f"actor-{key}", make, say=say)
+
+
+def _settings_of_the_policy(recipe: CampaignConfig) -> dict[str, Any]:
+    """The settings that the supervised start reads, by value. The recipe's others are defaults, and one that is added
+    among them makes no other policy."""
+    return {
+        "model": recipe.model.model_dump(mode="json"),
+        "warm_start": recipe.warm_start.model_dump(mode="json"),
+        "agent.prompt": recipe.agent.prompt,
+        "train.max_tokens_per_gpu": recipe.train.max_tokens_per_gpu,
+    }
+
+
+def plays_for_critic(config: CampaignConfig) -> bool:
+    """Whether the critic is warmed up by a short campaign, which needs an engine."""
+    needs_one = config.train.advantage != "grpo" and not config.train.load
+    return needs_one and not config.model.critic_path and config.warm_start.critic_warmup_steps > 0
 
 
 def prepare_critic(config: CampaignConfig, *, actor: Path, say: Say) -> Path | None:
@@ -145,13 +163,13 @@ def prepare_critic(config: CampaignConfig, *, actor: Path, say: Say) -> Path | N
     if config.train.advantage == "grpo" or config.train.load:
         return None
     given = config.model.critic_path
-    if given == "cold" or (not given and config.warm_start.critic_warmup_steps == 0):
-        return None
-    if given:
+    if given and given != "cold":
         path = Path(given)
         if not path.is_dir():
             raise ValueError(f'model.critic_path={given!r} is no directory; give one, or "cold"')
         return path.resolve()
+    if not plays_for_critic(config):
+        return None
     recipe = critic_recipe(config)
 
     def make(directory: Path) -> None:

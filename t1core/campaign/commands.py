@@ -34,7 +34,7 @@ def interruptible() -> Iterator[None]:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the program."""
-    for command in (tail, compare, replay, metrics, init, config):
+    for command in (tail, compare, replay, metrics, init, config, keep, figures, ledger):
         app.command()(command)
 
 
@@ -139,3 +139,45 @@ def config(
         say("\n".join(difference_lines(resolved, other, name=diff)) or f"as in {diff}")
     else:
         say(to_json(resolved))
+
+
+def keep(
+    run: RunPath,
+    name: Annotated[str, typer.Argument(help="name of the new directory in figures/results")],
+    trial: Annotated[
+        list[str] | None, typer.Option(help="trial that keeps its turns; else one solved and one unsolved")
+    ] = None,
+) -> None:
+    """Make a small copy of a run that has ended, for git: metrics, trials and tests, without tokens."""
+    from t1core.analysis import pick_trials
+    from t1core.store import Run
+    from t1core.store.kept_run import keep_run
+
+    source, target = Run.open(run), Path("figures") / "results" / name
+    whole = list(pick_trials(source.trials()).values()) if trial is None else trial
+    size = keep_run(source, target, whole=whole)
+    say(f"kept  {target}, {size:,} bytes, turns of {', '.join(whole) or 'no trial'}")
+
+
+def figures(
+    check: Annotated[
+        bool, typer.Option("--check", help="write nothing; 1 where a figure or the ledger would change")
+    ] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="name of a notebook, as `scores`: draw its figures alone")
+    ] = None,
+) -> None:
+    """Draw every kept figure anew from the kept results, and the ledger; or say what has changed."""
+    from t1core.campaign import kept_figures
+
+    if not check:
+        kept_figures.build(say=say, only=only or ())
+    elif any(change != "same" for change in kept_figures.check(say=say, only=only or ()).values()):
+        raise typer.Exit(1)
+
+
+def ledger() -> None:
+    """Print what the sources claim beside what is measured, computed or only quoted here, as docs/LEDGER.md has it."""
+    from t1core.ledger.page import ledger_page
+
+    print(ledger_page(), end="")

@@ -29,9 +29,9 @@ from t1core.verifier.reward import counted_reward
 _MAX_READ_TASKS = 2000  # instructions that are tokenised before a start, some two seconds
 
 
-def check_machine(config: CampaignConfig) -> None:
+def check_machine(config: CampaignConfig, *, starts_engine: bool = True) -> None:
     """Raise ValueError naming every way in which this machine falls short of the configuration. The limit on open files
-    is raised where the boxes need it and it may be.
+    is raised where the boxes need it and it may be. Without `starts_engine` the engine's own environment may be absent.
     """
     cluster = config.cluster
     hosts_here = 1 if cluster.address else cluster.num_hosts
@@ -67,7 +67,7 @@ def check_machine(config: CampaignConfig) -> None:
             "are wanted: free some space, or set run_root elsewhere"
         )
     python = sglang_python(config.rollout.sglang.python)
-    if config.rollout.engine == "sglang" and not python.is_file():
+    if starts_engine and config.rollout.engine == "sglang" and not python.is_file():
         problems.append(
             f"rollout.engine=sglang runs in an environment of its own, and there is no {python}: make it with "
             "`./setup.sh sglang` (`./setup.sh sglang-cpu` without a GPU), or name another with rollout.sglang.python"

@@ -21,27 +21,26 @@ def check_answer(
 ) -> None:
     """Raise EngineGarbled, naming the field and its value, for an answer that cannot be what was asked for.
     `vocab_size`: of the model; None where nobody knows it."""
-    ids, logprobs, versions = answer.output_ids, answer.output_logprobs, answer.output_versions
-    problem = None
-    if not len(ids) == len(logprobs) == len(versions):
-        problem = (
-            f"{len(ids)} output_ids, {len(logprobs)} output_logprobs and {len(versions)} output_versions"
-        )
-    elif answer.finish_reason not in _REASONS:
-        problem = f"finish_reason={answer.finish_reason!r}, none of {', '.join(_REASONS)}"
-    elif len(ids) > sampling.max_new_tokens:
-        problem = f"{len(ids)} tokens where max_new_tokens={sampling.max_new_tokens}"
-    elif not len(ids):
-        problem = (
-            None
-            if answer.finish_reason == "abort"
-            else f"no token, and finish_reason={answer.finish_reason!r}"
-        )
-    elif ids.min() < 0 or (vocab_size is not None and ids.max() >= vocab_size):
-        problem = f"output_ids span {ids.min()}..{ids.max()}, and the vocabulary has {vocab_size} tokens"
-    elif not np.isfinite(logprobs).all() or logprobs.max() > _ROUNDING:
-        problem = f"output_logprobs span {logprobs.min()}..{logprobs.max()}, and none may be above 0"
-    elif (np.diff(versions) < 0).any():
-        problem = f"output_versions fall: {np.unique(versions).tolist()} out of order"
+    problem = _problem(answer, max_new_tokens=sampling.max_new_tokens, vocab_size=vocab_size)
     if problem is not None:
         raise EngineGarbled(f"call {request_id}: the engine answered garbage: {problem}")
+
+
+def _problem(answer: Generation, *, max_new_tokens: int, vocab_size: int | None) -> str | None:
+    ids, logprobs, versions = answer.output_ids, answer.output_logprobs, answer.output_versions
+    if not len(ids) == len(logprobs) == len(versions):
+        return f"{len(ids)} output_ids, {len(logprobs)} output_logprobs and {len(versions)} output_versions"
+    if answer.finish_reason not in _REASONS:
+        return f"finish_reason={answer.finish_reason!r}, none of {', '.join(_REASONS)}"
+    if len(ids) > max_new_tokens:
+        return f"{len(ids)} tokens where max_new_tokens={max_new_tokens}"
+    if not len(ids):
+        is_abort = answer.finish_reason == "abort"
+        return None if is_abort else f"no token, and finish_reason={answer.finish_reason!r}"
+    if ids.min() < 0 or (vocab_size is not None and ids.max() >= vocab_size):
+        return f"output_ids span {ids.min()}..{ids.max()}, and the vocabulary has {vocab_size} tokens"
+    if not np.isfinite(logprobs).all() or logprobs.max() > _ROUNDING:
+        return f"output_logprobs span {logprobs.min()}..{logprobs.max()}, and none may be above 0"
+    if (np.diff(versions) < 0).any():
+        return f"output_versions fall: {versions.tolist()[:8]}"
+    return None

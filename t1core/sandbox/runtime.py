@@ -54,7 +54,8 @@ def state_root() -> Path:
 def ensure_runtime() -> Path:
     """Path of the runtime, built if it is not there yet (a few CPU seconds, once a machine and interpreter).
 
-    Raises ValueError when T1CORE_RUNTIME_DIR or the interpreter cannot serve.
+    Raises ValueError when T1CORE_RUNTIME_DIR or the interpreter cannot serve, and when the copied pytest does not
+    start; a runtime that does not work is not kept.
     """
     chosen = os.environ.get("T1CORE_RUNTIME_DIR")
     target = Path(chosen) if chosen else state_root() / f"runtime-{runtime_key()}"
@@ -181,6 +182,7 @@ def _build(target: Path) -> None:
     for binary in [target / "bin" / f"python{_VERSION}", *(library / "lib-dynload").glob("*.so")]:
         _relocate(binary, base / "lib")
     _open_to_all(target)
+    _check_pytest(target)
     python_argv = [str(target / "bin" / "python3"), "-I", "-S", "-m", "compileall", "-q"]
     done = subprocess.run(
         [*python_argv, "--invalidation-mode", "unchecked-hash", str(library)],
@@ -193,6 +195,21 @@ def _build(target: Path) -> None:
             f"the copied interpreter in {target} does not run: {(done.stdout + done.stderr)[-500:]}"
         )
     _open_to_all(target)
+
+
+def _check_pytest(target: Path) -> None:
+    """ValueError when the copied pytest does not start with its reports: a package may lack files that it lists, which
+    `importlib.metadata.files` leaves out."""
+    asked = [str(target / "bin" / "python3"), "-I", "-B", "-m", "pytest", "--help"]
+    done = subprocess.run(
+        asked, capture_output=True, text=True, env={"PATH": os.defpath}, cwd=target, check=False
+    )
+    if done.returncode != 0 or "--ctrf" not in done.stdout:
+        said = (done.stderr.strip() or "its help has no --ctrf").splitlines()[-1]
+        raise ValueError(
+            f"the runtime's pytest does not work: {said[-300:]}; install these whole, here in "
+            f"{sys.prefix}: {', '.join(_PACKAGES)}"
+        )
 
 
 def _relocate(binary: Path, library_dir: Path) -> None:

@@ -166,14 +166,13 @@ class Run:
             try:
                 if failure is not None:
                     self.record_failure(failure, step=self.status().step)
-                _write_frame(self.path / "metrics.parquet", self.metrics_long())
-                _write_frame(self.path / "failures.parquet", self.failures())
+                write_frame(self.path / "metrics.parquet", self.metrics_long())
+                write_frame(self.path / "failures.parquet", self.failures())
             except BaseException as broken:
                 self._free_reserve()
                 told = f"closing the run: {type(broken).__name__}: {broken}"
-                with contextlib.suppress(
-                    DiskFull
-                ):  # the room was taken by others; what broke is raised all the same
+                # Others may have taken the room; what broke is raised all the same.
+                with contextlib.suppress(DiskFull):
                     self.update_status(state=RunState.FAILED, error=f"{error}; {told}" if error else told)
                 raise
             self._free_reserve()
@@ -375,7 +374,7 @@ class Run:
 
     def trials(self, kind: str | None = None) -> pd.DataFrame:
         """One row a trial: ids, outcome (see trial_table.trial_outcome), stop reason, reward, counts, times."""
-        return trial_table.read_trials(self._trial_files(kind)).sort_values(
+        return trial_table.read_trials(self.trial_files(kind)).sort_values(
             ["step", "kind", "trial_id"], ignore_index=True
         )
 
@@ -414,6 +413,10 @@ class Run:
     def tests(self, trial_id: str) -> pd.DataFrame:
         """One row a test of the trial's grade: name, status, duration, message."""
         return self._nested("tests", trial_id)
+
+    def all_tests(self, kind: str = "train") -> pd.DataFrame:
+        """One row a test of every graded trial of a kind: trial_id, family, task_id, step, outcome, name, status."""
+        return trial_table.read_tests(self.trial_files(kind))
 
     def token_steps(self) -> list[int]:
         """Steps whose tokens are stored, ascending."""
@@ -508,11 +511,12 @@ class Run:
     def _trial_path(self, kind: str, step: int) -> Path:
         return self.path / "trajectories" / f"{kind}_{step:04d}.parquet"
 
-    def _trial_files(self, kind: str | None = None) -> list[Path]:
+    def trial_files(self, kind: str | None = None) -> list[Path]:
+        """The files that hold the trials of a kind, by step."""
         return sorted((self.path / "trajectories").glob(f"{kind or '*'}_*.parquet"))
 
     def _nested(self, part: str, trial_id: str, *, paths: Sequence[Path] | None = None) -> pd.DataFrame:
-        rows = trial_table.read_nested(paths or self._trial_files(), part, trial_id=trial_id)
+        rows = trial_table.read_nested(paths or self.trial_files(), part, trial_id=trial_id)
         return pd.DataFrame(rows, columns=trial_table.nested_columns(part))
 
     def _write_document(self, name: str, key: str, content: Any) -> None:
@@ -551,7 +555,8 @@ def _take_lock(path: Path) -> int:
     return lock
 
 
-def _write_frame(path: Path, frame: pd.DataFrame) -> None:
+def write_frame(path: Path, frame: pd.DataFrame) -> None:
+    """A frame as parquet with the schema's version, whole or not at all."""
     table = pa.Table.from_pandas(frame, preserve_index=False)
     table = table.replace_schema_metadata({"schema_version": str(SCHEMA_VERSION)})
     sink = pa.BufferOutputStream()

@@ -163,6 +163,20 @@ def write_trials(
     write_atomic(path, [sink.getvalue()])
 
 
+def write_small(path: Path, sources: Sequence[Path], *, whole: Sequence[str]) -> None:
+    """The trials of `sources` in one file, without calls, grader output and messages of tests; only those in `whole`
+    keep their turns."""
+    rows = pa.concat_tables([_read(source, _SCHEMA.names) for source in sources]).to_pylist()
+    for row in rows:
+        keeps = row["trial_id"] in whole
+        tests = [test | {"message": test["message"] if keeps else ""} for test in row["tests"] or []]
+        row |= {"calls": [], "grader_output": None, "tests": tests, "turns": row["turns"] if keeps else []}
+    schema = _SCHEMA.with_metadata({"schema_version": str(SCHEMA_VERSION)})
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink, compression="zstd", compression_level=19)
+    write_atomic(path, [sink.getvalue()])
+
+
 def read_trials(paths: Sequence[Path]) -> pd.DataFrame:
     """One row a trial without the nested parts; timings as `time_<phase>_s`, CPU time as `cpu_<part>_s`."""
     columns = [name for name in _SCHEMA.names if name not in _NESTED]
@@ -180,6 +194,18 @@ def read_nested(paths: Sequence[Path], part: str, *, trial_id: str) -> list[dict
             rows = table.column(part)[0].as_py() or []
             return [_TURN_DEFAULTS | row for row in rows] if part == "turns" else rows
     raise KeyError(f"no trial {trial_id!r} in this run; run.trials() lists them")
+
+
+def read_tests(paths: Sequence[Path]) -> pd.DataFrame:
+    """A row a test of every graded trial: trial_id, family, task_id, step, outcome, name, status."""
+    columns = ["trial_id", "family", "task_id", "step", "outcome"]
+    rows = [
+        {**{name: row[name] for name in columns}, "name": test["name"], "status": test["status"]}
+        for path in paths
+        for row in _read(path, [*columns, "tests"]).to_pylist()
+        for test in row["tests"] or []
+    ]
+    return pd.DataFrame(rows, columns=[*columns, "name", "status"])
 
 
 def read_calls(path: Path) -> dict[str, list[StoredCall]]:

@@ -1,26 +1,24 @@
-"""Keeping figures: SVG and PNG that are the same bytes for the same data, and a manifest of where each came
-from.
-"""
+"""Keeping figures: SVG and PNG that are the same bytes for the same data, and a manifest of where each came from."""
 
 import hashlib
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import Any, Literal
 
 from t1core.view.style import Picture
+
+MANIFEST = "manifest.json"
+Change = Literal["same", "new", "data changed", "style changed", "file changed"]
 
 
 def save_figure(figure: Picture, path: Path | str) -> dict[str, str]:
     """Write `<path>.svg` and `<path>.png`, each whole or not at all; returns their SHA-256 by suffix."""
-    digests = {}
-    for suffix, content in (("svg", figure.svg()), ("png", figure.png())):
-        _replace(Path(f"{path}.{suffix}"), content)
-        digests[suffix] = hashlib.sha256(content).hexdigest()
-    return digests
+    content = _rendered(figure)
+    for suffix, data in content.items():
+        _replace(Path(f"{path}.{suffix}"), data)
+    return _digests(content)
 
 
 def keep_figure(
@@ -28,33 +26,66 @@ def keep_figure(
     *,
     folder: Path | str,
     name: str,
-    frame: pd.DataFrame,
     notebook: str,
     parameters: Mapping[str, Any],
-    commit: str | None,
-) -> None:
-    """Save a figure into `folder` and enter it in the folder's manifest.json.
+    inputs: Mapping[str, str],
+    measured_at: Mapping[str, str],
+) -> Change:
+    """Save a figure into `folder` and enter it in the folder's manifest.json; returns what has changed by that.
 
-    The entry names the notebook, its parameters and the commit, and holds hashes of the input frame and of
-    the files, so that "the data changed" and "the style changed" can be told apart.
+    The entry names the notebook, its parameters, what it read with hashes, and the commits that runs among it were
+    measured at. It holds hashes of what was drawn and of the files, so that "the data changed" and "the style changed"
+    can be told apart.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    manifest = folder / "manifest.json"
-    entries = json.loads(manifest.read_text()) if manifest.exists() else {}
+    content = _rendered(figure)
+    change = _change(figure, content, folder=folder, name=name)
+    for suffix, data in content.items():
+        _replace(folder / f"{name}.{suffix}", data)
+    entries = read_manifest(folder)
     entries[name] = {
         "notebook": notebook,
         "parameters": dict(parameters),
-        "commit": commit,
-        "frame_sha256": frame_digest(frame),
-        "files_sha256": save_figure(figure, folder / name),
+        "inputs_sha256": dict(inputs),
+        "measured_at": dict(measured_at),
+        "data_sha256": figure.data_sha256,
+        "files_sha256": _digests(content),
     }
-    _replace(manifest, (json.dumps(dict(sorted(entries.items())), indent=2) + "\n").encode())
+    _replace(folder / MANIFEST, (json.dumps(dict(sorted(entries.items())), indent=2) + "\n").encode())
+    return change
 
 
-def frame_digest(frame: pd.DataFrame) -> str:
-    """SHA-256 of a frame's values, names and order; floats to nine significant digits."""
-    return hashlib.sha256(frame.to_csv(index=False, float_format="%.9g").encode()).hexdigest()
+def read_manifest(folder: Path | str) -> dict[str, dict[str, Any]]:
+    """The entries by figure; empty where nothing was kept yet."""
+    path = Path(folder) / MANIFEST
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def change_of(figure: Picture, *, folder: Path | str, name: str) -> Change:
+    """What is different now from the kept figure: its data, else how it is drawn, else its files, else nothing."""
+    return _change(figure, _rendered(figure), folder=Path(folder), name=name)
+
+
+def _change(figure: Picture, content: Mapping[str, bytes], *, folder: Path, name: str) -> Change:
+    entry = read_manifest(folder).get(name)
+    if entry is None:
+        return "new"
+    if figure.data_sha256 != entry["data_sha256"]:
+        return "data changed"
+    if _digests(content) != entry["files_sha256"]:
+        return "style changed"
+    files = {suffix: folder / f"{name}.{suffix}" for suffix in content}
+    same = all(file.exists() and file.read_bytes() == content[suffix] for suffix, file in files.items())
+    return "same" if same else "file changed"
+
+
+def _rendered(figure: Picture) -> dict[str, bytes]:
+    return {"svg": figure.svg(), "png": figure.png()}
+
+
+def _digests(content: Mapping[str, bytes]) -> dict[str, str]:
+    return {suffix: hashlib.sha256(data).hexdigest() for suffix, data in content.items()}
 
 
 def _replace(path: Path, content: bytes) -> None:

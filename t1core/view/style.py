@@ -14,6 +14,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from t1core.view.digest import data_digest
+
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW, GREY = (
     "#0072B2",
     "#E69F00",
@@ -29,6 +31,10 @@ SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, GREY)
 MEASURED = {"linestyle": "-", "linewidth": 1.6, "marker": "o", "markersize": 3}
 COMPUTED = {"linestyle": "--", "linewidth": 1.3, "marker": ""}
 QUOTED = {"linestyle": ":", "linewidth": 1.3, "marker": "s", "markersize": 4, "markerfacecolor": "white"}
+# Bars: measured are filled, computed are hatched, quoted are hollow.
+MEASURED_BAR = {"edgecolor": "black", "linewidth": 0.4}
+COMPUTED_BAR = {"hatch": "////", "edgecolor": "white", "linewidth": 0.4}
+QUOTED_BAR = {"facecolor": "white", "edgecolor": "#333333", "linewidth": 1.0, "linestyle": ":"}
 
 _RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",
@@ -52,7 +58,12 @@ _TITLE_COLUMNS = 74
 
 
 class Picture(Figure):
-    """A Figure that needs no pyplot: notebooks show it, and its bytes are the same each time it is drawn."""
+    """A Figure that needs no pyplot: notebooks show it, and its bytes are the same each time it is drawn.
+
+    data_sha256: of all that it was drawn from.
+    """
+
+    data_sha256: str = ""
 
     def png(self) -> bytes:
         return self._drawn("png", {"Software": None})
@@ -81,6 +92,7 @@ def styled(draw: Callable[..., Picture]) -> Callable[..., Picture]:
             # Laid out once: a second layout moves things by a hair, and the bytes would depend on what came before.
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
+            figure.data_sha256 = data_digest(*args, **kwargs)
             return figure
 
     return inner
@@ -90,6 +102,12 @@ def picture(*, height: float = 3.4, rows: int = 1) -> tuple[Picture, Any]:
     """(figure, axes) at a column's width; several rows share the x axis."""
     figure = Picture(figsize=(6.6, height))
     return figure, figure.subplots(rows, 1, sharex=True)
+
+
+def panels(columns: int, *, height: float = 3.4, **grid: Any) -> tuple[Picture, Any]:
+    """(figure, axes side by side) at a column's width; `grid` goes to matplotlib's subplots."""
+    figure = Picture(figsize=(6.6, height))
+    return figure, figure.subplots(1, columns, **grid)
 
 
 def finding(figure: Picture, text: str) -> None:

@@ -14,7 +14,7 @@ from t1core.campaign import assets
 from t1core.campaign.asset_key import CAMPAIGN, POLICY, asset_key, source_files, weights_key
 from t1core.campaign.assets import actor_recipe, check_generated, critic_recipe, prepare, prepare_actor
 from t1core.campaign.warm_start import _kept_on_failure
-from t1core.config import load_config
+from t1core.config import CampaignConfig, load_config
 from t1core.records import Boundary, Failure
 from t1core.store import Run, RunState
 from t1core.tasks.pool import Pool
@@ -36,6 +36,17 @@ def test_the_policy_is_made_from_what_its_key_holds_and_from_nothing_else():
         "warm_start.critic_warmup_steps=5", "tasks.tasks_per_family=9",
     ):  # fmt: skip
         assert actor_recipe(load_config("smoke", [override])) == plain, override
+
+
+def test_a_new_setting_elsewhere_leaves_the_policy_as_it_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("T1CORE_HOME", str(tmp_path))
+    monkeypatch.setattr(assets, "_ensure", lambda target, make, *, say: target.name)
+    plain, seeded = (load_config("smoke", overrides) for overrides in ([], ["warm_start.seed=1"]))
+    name = prepare_actor(plain, say=print)
+    assert prepare_actor(seeded, say=print) != name
+    whole = CampaignConfig.model_dump
+    monkeypatch.setattr(CampaignConfig, "model_dump", lambda self, **how: whole(self, **how) | {"new": 1})
+    assert prepare_actor(plain, say=print) == name
 
 
 def test_the_critics_key_holds_every_setting_but_a_named_few():
@@ -93,6 +104,7 @@ def test_the_critics_sources_are_all_but_what_only_reads_and_shows():
         "comparison",
         "execute",
         "launch",
+        "pool_check",
         "pool_commands",
         "pool_model_commands",
         "pool_synthesis",

@@ -10,7 +10,7 @@ import pytest
 
 from t1core import cli
 from t1core.campaign import preflight
-from t1core.campaign.assets import prepare
+from t1core.campaign.assets import plays_for_critic, prepare
 from t1core.campaign.campaign import run_campaign
 from t1core.campaign.preflight import check_machine, check_plan
 from t1core.config import load_config
@@ -41,6 +41,22 @@ def test_more_ranks_than_the_machine_carries_are_refused_with_the_setting_to_low
     config = load_config("smoke", ["train.data_parallel=500"])
     with pytest.raises(ValueError, match=r"500 trainer ranks .* lower the parallel degrees"):
         check_machine(config)
+
+
+def test_preparing_wants_the_engines_environment_only_where_it_plays_for_the_critic(tmp_path):
+    absent = [
+        "rollout.engine=sglang",
+        f"rollout.sglang.python={tmp_path}/python",
+        "cluster.min_free_memory_mb=0",
+    ]
+    warmed = [*absent, "model.critic_path=", "warm_start.critic_warmup_steps=2"]
+    config = load_config("smoke", warmed)
+    with pytest.raises(ValueError, match="there is no /"):
+        check_machine(config)
+    check_machine(config, starts_engine=False)
+    assert plays_for_critic(config)
+    for override in ("warm_start.critic_warmup_steps=0", "model.critic_path=cold", "train.load=/a"):
+        assert not plays_for_critic(load_config("smoke", [*warmed, override])), override
 
 
 def test_open_files_are_raised_to_what_the_boxes_take(monkeypatch):

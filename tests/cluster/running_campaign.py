@@ -22,6 +22,7 @@ OVERRIDES = (
     "cluster.probe_period_s=1.0",
     "cluster.control_deadline_s=60.0",
 )
+SHARED_MEMORY = Path("/dev/shm")
 PROGRAM = """
 import sys
 from t1core.campaign.assets import prepare
@@ -62,6 +63,7 @@ class RunningCampaign:
     ) -> None:
         """`prelude` is code that the driver runs first, to place a fault at a moment; `env` goes to every process."""
         self.run = directory / "runs" / "smoke" / "run"
+        self._shared_before = set(SHARED_MEMORY.iterdir())
         self.output = directory / "output.txt"
         self.processes: list[psutil.Process] = []
         self.environments: dict[str, dict[str, str]] = {}
@@ -159,6 +161,20 @@ class RunningCampaign:
         """What is left of it after the longest fair wait."""
         _, left = psutil.wait_procs(self.processes, timeout=within_s)
         return left
+
+    def shared_memory(self) -> list[str]:
+        """Shared memory that is new since its start and that no living process holds: what it left behind. Others on
+        the machine hold what is theirs."""
+        new = {str(path) for path in set(SHARED_MEMORY.iterdir()) - self._shared_before}
+        for process in psutil.process_iter() if new else ():
+            try:
+                held = {place.path for place in process.memory_maps()} | {
+                    f.path for f in process.open_files()
+                }
+            except (psutil.Error, OSError):
+                continue
+            new -= held
+        return sorted(new)
 
     def boxes(self) -> list[psutil.Process]:
         """Its live boxes."""

@@ -52,7 +52,7 @@ def at(name, method, fault):
 def assert_nothing_left(campaign):
     assert campaign.alive() == [], "processes are left"
     assert list(campaign.box_root.glob("block-*/*")) == [], "boxes are left"
-    assert [path for path in Path("/dev/shm").iterdir() if f"_{campaign.driver.pid}" in path.name] == []
+    assert campaign.shared_memory() == [], "shared memory is left"
     run = Run.open(campaign.run)
     assert run.trials("train")["trial_id"].is_unique
     os.close(Run.resume(campaign.run)._lock)  # raises where it is held

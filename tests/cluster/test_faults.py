@@ -22,6 +22,7 @@ def broken(directory, checkpoint, *, actor_class, number, within_s, overrides=()
         assert campaign.driver.returncode == 1
         assert campaign.alive() == [], "processes are left"
         assert list(campaign.box_root.glob("block-*/*")) == [], "boxes are left"
+        assert campaign.shared_memory() == [], "shared memory is left"
         finished = Run.open(campaign.run)
         assert 0 in finished.metrics("train").index, "the finished step is not readable"
         assert {"step", "reward"} <= set(finished.trials("train").columns) and len(finished.trials("train"))

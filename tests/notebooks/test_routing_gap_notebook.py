@@ -7,7 +7,7 @@ import pandas as pd
 
 from t1core.campaign.notebook import run_notebook
 from t1core.view import figure_routing_gap
-from t1core.view.keep import frame_digest, save_figure
+from t1core.view.keep import save_figure
 
 ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "figures" / "results" / "routing_gap.parquet"
@@ -26,6 +26,6 @@ def test_it_shows_the_kept_measurement_and_its_controls_hold(tmp_path):
 
 def test_the_kept_figure_is_drawn_from_the_kept_measurement(tmp_path):
     kept = json.loads((ROOT / "figures" / "manifest.json").read_text())["routing_gap"]
-    frame = pd.read_parquet(RESULT)
-    assert frame_digest(frame) == kept["frame_sha256"]
-    assert save_figure(figure_routing_gap(frame), tmp_path / "again") == kept["files_sha256"]
+    figure = figure_routing_gap(pd.read_parquet(RESULT))
+    assert figure.data_sha256 == kept["data_sha256"]
+    assert save_figure(figure, tmp_path / "again") == kept["files_sha256"]

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from t1core.pools.llm.answer import ask_for, find_object
 from t1core.pools.llm.endpoint import Cost, EndpointFailed, EndpointSettings, FailureKind, open_endpoint
 from tests.pools.scripted_endpoint import MODEL, Say, scripted
+from tests.rollout.closing_server import closing
 
 QUESTION = [{"role": "user", "content": "how many?"}]
 
@@ -58,6 +59,20 @@ def test_what_passes_is_asked_again_and_every_failure_is_counted():
     assert answered.cost.num_calls == 4
     assert answered.cost.failures == {"broken": 1, "busy": 1, "unreadable": 1}
     assert answered.cost.completion_tokens == 10  # failed calls say nothing of tokens
+
+
+def test_a_server_that_closes_idle_connections_costs_no_try():
+    completion = {"choices": [{"message": {"content": "3"}, "finish_reason": "stop"}]}
+
+    async def run():
+        async with closing(
+            lambda path: {"data": [{"id": MODEL}]} if "models" in path else completion
+        ) as server:
+            settings = EndpointSettings(url=f"{server.url}/v1", model=MODEL, max_tries=1)
+            async with open_endpoint(settings) as endpoint:
+                return [await endpoint.ask(QUESTION, conversation="c") for _ in range(3)]
+
+    assert [(reply.text, reply.cost.failures) for reply in asyncio.run(run())] == [("3", {})] * 3
 
 
 @pytest.mark.parametrize(

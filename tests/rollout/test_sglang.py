@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from multiprocessing import shared_memory
 from pathlib import Path
 
 import numpy as np
@@ -333,29 +334,75 @@ def test_an_environment_without_sglang_is_refused_by_name(tmp_path):
         check_environment(empty, device="cpu")
 
 
+# In SGLang's place: a server and a child of it that each hold shared memory, and sleep.
+HOLDS_SHARED_MEMORY = """
+import mmap, os, time, warnings
+warnings.simplefilter("ignore")  # a fork beside the launcher's thread
+path = f"/dev/shm/t1-test-{os.getpid()}"
+def hold(path):
+    with open(path, "w+b") as file:
+        file.truncate(4096)
+        return mmap.mmap(file.fileno(), 4096)
+if not os.fork():
+    held = hold(path + "-child")
+    time.sleep(600)
+held = hold(path)
+while not os.path.exists(path + "-child"):
+    time.sleep(0.01)
+time.sleep(0.2)
+print(path, path + "-child", flush=True)
+time.sleep(600)
+"""
+
+
 def test_a_server_goes_when_the_process_that_started_it_is_killed(tmp_path):
     """The launcher's watcher, with a long sleep in SGLang's place."""
     (tmp_path / "sglang").mkdir()
     (tmp_path / "sglang" / "__init__.py").write_text("")
-    (tmp_path / "sglang" / "launch_server.py").write_text(
-        "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
-    )
+    (tmp_path / "sglang" / "launch_server.py").write_text(HOLDS_SHARED_MEMORY)
     parent = (
         "import subprocess, sys, time\n"
         f"child = subprocess.Popen([sys.executable, {str(SERVE)!r}, 'launch'], stdin=subprocess.PIPE,\n"
         f"    stdout=subprocess.PIPE, start_new_session=True, env={{'PYTHONPATH': {str(tmp_path)!r}}})\n"
-        "child.stdout.readline()\n"
-        "print(child.pid, flush=True)\n"
+        "held = child.stdout.readline().decode().strip()\n"
+        "print(child.pid, held, flush=True)\n"
         "time.sleep(600)\n"
     )
     starter = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True)
-    pid = int(starter.stdout.readline())
+    pid, *held = starter.stdout.readline().split()
+    pid = int(pid)
+    assert len(held) == 2 and all(Path(path).exists() for path in held)
     starter.kill()
     starter.wait()
     deadline = time.monotonic() + 10
     while _is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not _is_running(pid)
+    assert [path for path in held if Path(path).exists()] == [], "shared memory is left"
+
+
+def test_a_killed_server_leaves_no_shared_memory_and_takes_nobody_elses(tmp_path):
+    (tmp_path / "sglang").mkdir()
+    (tmp_path / "sglang" / "__init__.py").write_text("")
+    (tmp_path / "sglang" / "launch_server.py").write_text(HOLDS_SHARED_MEMORY)
+    ours = shared_memory.SharedMemory(create=True, size=64)
+    server = Server(
+        Path(sys.executable), flags=[], environment={"PYTHONPATH": str(tmp_path)},
+        log_file=tmp_path / "server.log", name="killed",
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not server.log_file.read_text().endswith("\n") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        held = server.log_file.read_text().split()
+        assert len(held) == 2 and all(Path(path).exists() for path in held)
+        server.kill()
+        assert [path for path in held if Path(path).exists()] == []
+        assert Path("/dev/shm", ours.name).exists()
+    finally:
+        server.kill()
+        ours.close()
+        ours.unlink()
 
 
 def test_a_server_that_hangs_up_and_then_ends_is_told_with_the_end_of_its_log(tmp_path):

@@ -1,8 +1,11 @@
 """The runtime that boxes and graders share."""
 
+import importlib.metadata
 import os
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from t1core.sandbox.runtime import ensure_runtime, install_payload, payload_argv
 from t1core.sandbox.seccomp import program
@@ -31,6 +34,20 @@ def test_building_again_changes_nothing_and_a_chosen_place_is_used(monkeypatch):
     monkeypatch.setenv("T1CORE_RUNTIME_DIR", str(runtime))
     monkeypatch.setenv("T1CORE_STATE_DIR", "/nowhere")
     assert ensure_runtime() == runtime
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"), [("py.py", "No module named 'py'"), ("entry_points.txt", "its help has no --ctrf")]
+)
+def test_a_runtime_whose_pytest_cannot_start_is_refused_and_not_kept(monkeypatch, tmp_path, lost, said):
+    listed = importlib.metadata.files
+    monkeypatch.setattr(
+        importlib.metadata, "files", lambda name: [file for file in listed(name) if file.name != lost]
+    )
+    monkeypatch.setenv("T1CORE_STATE_DIR", str(tmp_path))
+    with pytest.raises(ValueError, match=f"pytest does not work: .*{said}"):
+        ensure_runtime()
+    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_a_payload_runs_under_the_runtimes_python_alone():

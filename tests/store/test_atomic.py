@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t1core.store.atomic import DiskFull, append_line, drop_torn_line, write_atomic
+from t1core.store.atomic import DiskFull, append_line, drop_torn_line, naming_full_disk, write_atomic
 from t1core.store.tensors import read_tensors, write_tensors
 
 _FILL = """
@@ -74,6 +75,32 @@ def test_a_full_disk_names_the_file_and_leaves_the_run_readable_with_its_end_rec
     assert lines["STEPS"] == "True True"
     assert lines["TRIALS"] == "True 7"
     assert lines["LEFT"] == "[]"
+
+
+def test_what_did_not_fit_is_still_named_in_another_process(tmp_path):
+    told = DiskFull.at(tmp_path / "step_0001")
+    back = pickle.loads(pickle.dumps(told))
+    assert (type(back), back.errno, str(back)) == (DiskFull, errno.ENOSPC, str(told))
+    assert f"{tmp_path}/step_0001 does not fit" in str(back)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("I/O error: No space left on device (os error 28)"),
+        OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)),
+    ],
+)
+def test_a_full_disk_is_known_by_what_a_library_makes_of_it(tmp_path, error):
+    with pytest.raises(DiskFull, match="hf does not fit"), naming_full_disk(tmp_path / "hf"):
+        raise error
+    with pytest.raises(DiskFull, match="hf does not fit"), naming_full_disk(tmp_path / "hf"):
+        try:
+            raise error
+        except Exception:
+            raise KeyError("what came of it") from None
+    with pytest.raises(ValueError, match="another"), naming_full_disk(tmp_path / "hf"):
+        raise ValueError("another")
 
 
 def test_a_write_that_fails_keeps_the_old_file_and_leaves_no_temporary_one(tmp_path, monkeypatch):

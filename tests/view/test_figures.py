@@ -148,10 +148,10 @@ def test_a_kept_figure_enters_the_manifest_and_tells_changed_data_from_changed_s
             figure,
             folder=tmp_path,
             name="reward",
-            frame=curve,
             notebook="n.ipynb",
             parameters={},
-            commit="abc",
+            inputs={"figures/results/x": "12"},
+            measured_at={},
         )
         return json.loads((tmp_path / "manifest.json").read_text())["reward"], (
             tmp_path / "manifest.json"
@@ -160,6 +160,6 @@ def test_a_kept_figure_enters_the_manifest_and_tells_changed_data_from_changed_s
     one, first = keep(_rising())
     assert keep(_rising())[1] == first
     other, _ = keep(_rising(sign=-1))
-    assert other["frame_sha256"] != one["frame_sha256"]
+    assert other["data_sha256"] != one["data_sha256"]
     assert other["files_sha256"]["svg"] != one["files_sha256"]["svg"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "reward.png", "reward.svg"]

@@ -206,7 +206,10 @@ async def open_endpoint(settings: EndpointSettings) -> AsyncIterator[ChatEndpoin
     if settings.api_key_env:
         headers["Authorization"] = f"Bearer {os.environ[settings.api_key_env]}"
     timeout = aiohttp.ClientTimeout(total=settings.timeout_s)
-    async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
+    # New connections alone: a kept one may be closed for idleness just as a call is sent, which would count as the
+    # endpoint's failure.
+    connector = aiohttp.TCPConnector(force_close=True)
+    async with aiohttp.ClientSession(headers=headers, timeout=timeout, connector=connector) as session:
         models = await _models(session, settings)
         if models is not None and settings.model not in models:
             served = ", ".join(sorted(models)) or "none"

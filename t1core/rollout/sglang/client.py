@@ -15,16 +15,20 @@ _ENDING_CHECKS = 25
 
 
 class Client:
-    """Exchanges with a server. 4xx raises EngineRefused; 5xx, a broken connection or a passed deadline raise
-    EngineDead, with the end of the server's log where its process has ended."""
+    """Exchanges with a server, each on a connection of its own. 4xx raises EngineRefused; 5xx, a broken connection or a
+    passed deadline raise EngineDead, with the end of the server's log where its process has ended."""
 
     def __init__(self, server: Server, *, url: str, deadline_s: float) -> None:
         self.url = url
         self._server = server
         self._deadline_s = deadline_s
         self._is_closed = False
+        # A kept connection can meet its server as that closes it for idleness, after 5 s with uvicorn: the request is
+        # lost like that of a dead server, and a second try might sample or load weights twice. On a new connection a
+        # loss is the server's.
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)
+            connector=aiohttp.TCPConnector(limit=0, force_close=True),
+            timeout=aiohttp.ClientTimeout(total=None),
         )
 
     async def control(self, path: str, **body: Any) -> Any:

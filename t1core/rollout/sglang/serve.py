@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 
+SHARED_MEMORY = "/dev/shm/"
 CHECKER = "sglang.srt.utils.weight_checker"
 
 
@@ -37,12 +38,32 @@ def versions() -> dict:
     return found
 
 
+def shared_memory_of(group: int) -> set[str]:
+    """Files of shared memory that processes of a group hold. A killed server removes none of its own."""
+    held = set()
+    for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
+        try:
+            if os.getpgid(int(maps.parent.name)) == group:
+                places = (line.split(maxsplit=5)[5:] for line in maps.read_text().splitlines())
+                held |= {place[0] for place in places if place and place[0].startswith(SHARED_MEMORY)}
+        except OSError:  # it has ended
+            continue
+    return held
+
+
+def remove_shared_memory(paths: set[str]) -> None:
+    """Remove these files, as far as they are still there."""
+    for path in paths:
+        pathlib.Path(path).unlink(missing_ok=True)
+
+
 def die_with_parent() -> None:
-    """Kill this process group once nobody holds the other end of standard input."""
+    """Kill this process group, with its shared memory, once nobody holds the other end of standard input."""
 
     def wait() -> None:
         while os.read(0, 4096):
             pass
+        remove_shared_memory(shared_memory_of(os.getpgrp()))
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
     threading.Thread(target=wait, name="die-with-parent", daemon=True).start()

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from t1core.rollout.engine import EngineDead
+from t1core.rollout.sglang.serve import remove_shared_memory, shared_memory_of
 from t1core.rollout.sglang.version import SGLangVersion, parse_version
 
 SERVE = Path(__file__).with_name("serve.py")
@@ -112,9 +113,11 @@ class Server:
         )
 
     def kill(self) -> None:
-        """Kill the whole process group and reap it. Safe to call twice."""
+        """Kill the whole process group, reap it and remove its shared memory. Safe to call twice."""
+        left = shared_memory_of(self._process.pid)
         if self._process.stdin is not None:
             self._process.stdin.close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        remove_shared_memory(left)
