@@ -26,9 +26,10 @@ import numpy as np
 
 from benchmarks.gpu_model import machine, make_shape, num_params, write_random
 from t1core.analysis.routing_gap import WHOLE, flip_statistics, gap_statistics
+from t1core.campaign.routing_gap import one_call_row
 from t1core.model.kernels import Wanted
 from t1core.model.shape import ModelShape
-from t1core.records import Batch, Generation, RowStatus, SamplingParams, TrainingRow
+from t1core.records import Batch, Generation, SamplingParams
 from t1core.rollout.engine import EngineDead
 from t1core.rollout.sglang import SGLangEngine
 from t1core.rollout.sglang.server import free_port
@@ -37,25 +38,6 @@ OUTPUT = Path(__file__).resolve().parents[1] / "figures" / "results" / "gpu_gap.
 # Attention in fp32 has no kernel that does without the whole matrix of scores.
 LONGEST_IN_FP32 = 8192
 Rows = list[tuple[np.ndarray, Generation]]
-
-
-def make_row(prompt: np.ndarray, answer: Generation, name: str) -> TrainingRow:
-    """One call as a row, every sampled token in the loss."""
-    num_prompt, new = len(prompt), len(answer.output_ids)
-    mask = np.concatenate([np.zeros(num_prompt, np.uint8), np.ones(new, np.uint8)])
-    return TrainingRow(
-        rollout_id=name,
-        chunk=0,
-        tokens=np.concatenate([prompt, answer.output_ids]),
-        response_length=new,
-        loss_mask=mask,
-        rollout_log_probs=np.concatenate([np.zeros(num_prompt, np.float32), answer.output_logprobs]),
-        rollout_routed_experts=answer.routed_experts,
-        weight_versions=np.where(mask, 0, -1).astype(np.int32),
-        reward=0.0,
-        status=RowStatus.COMPLETED,
-        spans=(),
-    )
 
 
 def compare(batch: Batch, scored: "Scored", *, reference: "Scored | None") -> dict[str, dict[str, float]]:
@@ -249,7 +231,10 @@ def main() -> None:
         )
         batches = {
             length: Batch.from_rows(
-                [make_row(prompt, answer, f"{length}/{i}") for i, (prompt, answer) in enumerate(pairs)],
+                [
+                    one_call_row(prompt, answer, f"{length}/{i}", reward=0.0)
+                    for i, (prompt, answer) in enumerate(pairs)
+                ],
                 step=0,
                 num_tests=[1] * len(pairs),
             )

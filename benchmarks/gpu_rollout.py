@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file
+from safetensors.torch import load_file
 
 from benchmarks.kept import Comparison, finish
 from t1core.model.shape import ModelShape
@@ -187,11 +187,17 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-async def publication(engine: SGLangEngine, model: Path) -> dict[str, float]:
-    """Seconds of two updates with the model's own weights, and of a pinned copy of the bytes that the server keeps."""
+def weights_of(model: Path) -> dict[str, np.ndarray]:
+    """Every tensor of a Hugging Face directory in float32, whatever it is stored in."""
     arrays: dict[str, np.ndarray] = {}
     for file in sorted(model.glob("*.safetensors")):
-        arrays |= {name: array.astype(np.float32) for name, array in load_file(file).items()}
+        arrays |= {name: tensor.float().numpy() for name, tensor in load_file(file).items()}
+    return arrays
+
+
+async def publication(engine: SGLangEngine, model: Path) -> dict[str, float]:
+    """Seconds of two updates with the model's own weights, and of a pinned copy of the bytes that the server keeps."""
+    arrays = weights_of(model)
     size = 2 * sum(array.size for array in arrays.values())
     taken = []
     for version in (1, 2):

@@ -504,6 +504,9 @@ def doctor() -> None:
     _say(f"bubblewrap       {found.bubblewrap or 'missing'}\ntmux             {found.tmux or 'missing'}")
     _say(f"user namespaces  {'yes' if found.user_namespaces else 'no'}")
     _say(f"seccomp          {'yes' if found.seccomp else 'no'}")
+    _say(f"overlay root     {'yes' if found.overlay is None else f'no: {found.overlay.what}'}")
+    if found.overlay is not None:
+        _say(f"    fix: {found.overlay.fix}")
     _say(f"boxes            {found.num_boxes} at once, limited by {found.limited_by}")
     for limit, count in found.room.boxes.items():
         _say(f"    {limit + ':':12s} {count}")

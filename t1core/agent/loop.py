@@ -61,7 +61,19 @@ class AgentRecord:
     generate_s: float = 0.0
     terminal_s: float = 0.0
     acting_since: float | None = None  # when the last answer's commands were begun
+    began: float | None = None  # monotonic clock, when the first loop began
+    starts: list[int] = field(default_factory=list)  # for each loop, how many calls had been made before it
     cached_tokens: int = 0
+
+    @property
+    def num_turns(self) -> int:
+        """Turns that acted, those that summarised left out."""
+        return sum(not turn.is_summary for turn in self.turns)
+
+    @property
+    def num_streams(self) -> int:
+        """Streams of tokens begun so far: one a loop, and one after each summary."""
+        return len(self.starts) + sum(turn.is_summary for turn in self.turns)
 
     @property
     def num_sampled(self) -> int:
@@ -70,7 +82,8 @@ class AgentRecord:
 
 @dataclass(frozen=True)
 class AgentInput:
-    """What the loop of one trial works with. `generate` samples one answer; `limits.timeout_s` bounds the whole loop;
+    """What the loop of one trial works with. `generate` samples one answer; `limits.timeout_s` bounds the whole loop,
+    and a call that time runs out in is a stalled one after `stalled_after_s` (None: `STALLED_SHARE` of that time);
     `sampling` holds for every call but for the number of new tokens, which `limits` sets."""
 
     trial_id: str
@@ -82,14 +95,19 @@ class AgentInput:
     wording: Wording
     limits: AgentLimits
     sampling: SamplingParams
+    stalled_after_s: float | None = None
 
 
 async def run_agent(record: AgentRecord, given: AgentInput) -> None:
     """Run the loop and fill `record`, ending with its stop reason. Engine and sandbox errors pass through, but for a
     box that the model's own commands broke: that ends the trial like any other stop.
 
-    Raises GenerationStalled when time ran out in a model call that took at least `STALLED_SHARE` of it.
+    A trial in several steps runs a loop for each, on one record: every loop begins a new stream of tokens, and the
+    limits of turns and of sampled tokens are the record's.
+
+    Raises GenerationStalled when time ran out in a model call that took most of it.
     """
+    record.stop_reason = None
     loop = _Loop(record, given)
     limits = given.limits
     limit = asyncio.timeout(limits.timeout_s)
@@ -100,7 +118,8 @@ async def run_agent(record: AgentRecord, given: AgentInput) -> None:
         if not limit.expired():  # somebody else's deadline
             raise
         waited_s = 0.0 if record.pending_since is None else time.monotonic() - record.pending_since
-        if waited_s >= STALLED_SHARE * limits.timeout_s:
+        bound_s = STALLED_SHARE * limits.timeout_s if given.stalled_after_s is None else given.stalled_after_s
+        if record.pending_since is not None and waited_s >= bound_s:
             raise GenerationStalled(
                 f"call {record.pending_call_id} had no answer after {waited_s:.1f} s of the trial's "
                 f"{limits.timeout_s:g} s"
@@ -125,7 +144,8 @@ class _Loop:
         self._record, self._given = record, given
         self._tokenizer, self._wording, self._limits = given.tokenizer, given.wording, given.limits
         self._observer = given.wording.observer(given.terminal)
-        self._start = time.monotonic()
+        record.began = self._start = time.monotonic() if record.began is None else record.began
+        record.starts.append(len(record.calls))
 
     async def run(self) -> StopReason:
         try:
@@ -135,11 +155,14 @@ class _Loop:
 
     async def _turns(self) -> StopReason:
         screen = self._limited(await self._observer.look())
-        prompt = self._tokenizer.first_prompt(self._wording.first_prompt(self._given.instruction, screen))
+        words = self._wording.first_prompt(self._given.instruction, screen)
+        prompt = self._tokenizer.first_prompt(words)
         if len(prompt) > self._limits.max_prompt_tokens:
             return StopReason.CONTEXT_FULL
+        if self._record.turns:  # a step's last turn is followed by what the next step asks for
+            self._record.turns[-1] = replace(self._record.turns[-1], observation=words)
         claimed = False
-        for number in range(1, self._limits.max_turns + 1):
+        for number in range(self._record.num_turns + 1, self._limits.max_turns + 1):
             began_s = self._now()
             call = await self._call(prompt, max_new_tokens=self._limits.max_new_tokens)
             generated_s = self._now()
@@ -234,7 +257,8 @@ class _Loop:
             if max_new_tokens < 1:
                 raise _Ended(StopReason.MAX_TOKENS)
         parent = record.calls[-1] if record.calls else None
-        starts_stream = parent is None or (bool(record.turns) and record.turns[-1].is_summary)
+        starts_stream = len(record.calls) == record.starts[-1] or record.turns[-1].is_summary
+        assert parent is not None or starts_stream
         # The last sampled token of the parent was never forwarded there, so its row is the first one asked for here.
         start = 0 if starts_stream else len(parent.prompt_token_ids) + len(parent.completion_token_ids) - 1
         call_id = f"{self._given.trial_id}/{len(record.calls)}"
@@ -270,9 +294,9 @@ class _Loop:
         return call
 
     def _stream_seed(self) -> int | None:
-        """The trial's seed, and another one for each stream after a summary: positions begin anew there, and a draw is
+        """The trial's seed, and another one for each stream after the first: positions begin anew there, and a draw is
         a function of seed and position."""
-        stream = sum(turn.is_summary for turn in self._record.turns)
+        stream = self._record.num_streams - 1
         seed = self._given.sampling.sampling_seed
         if seed is None or not stream:
             return seed

@@ -34,7 +34,7 @@ def interruptible() -> Iterator[None]:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the program."""
-    for command in (tail, compare, replay, metrics, init, config, keep, figures, ledger):
+    for command in (tail, compare, replay, rollout, train, metrics, init, config, keep, figures, ledger):
         app.command()(command)
 
 
@@ -67,21 +67,65 @@ def replay(
     run: RunPath,
     trial: Annotated[str, typer.Argument(help="trial id, as `t1 trials` lists them")],
     from_turn: Annotated[
-        int | None, typer.Option(min=0, help="stop before this turn and hand the terminal to you")
+        int | None,
+        typer.Option(min=0, help="stop before this turn and hand the terminal to you, or the policy"),
     ] = None,
+    policy: Annotated[
+        Path | None, typer.Option(help="Hugging Face directory of a policy that goes on from there")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the policy's draws")] = 0,
     task: Annotated[
         Path | None, typer.Option(help="the task's directory, else the run's pool is searched")
     ] = None,
 ) -> None:
-    """Build a trial's box again, type what the policy typed and compare the screens; no model is needed."""
+    """Build a trial's box again, type what the policy typed and compare the screens; with --policy, let one go on."""
+    from t1core.campaign.continuing import continue_trial
     from t1core.campaign.replay import replay as replay_trial
     from t1core.campaign.report import stored_trial
     from t1core.store import Run
 
     try:
-        replay_trial(Run.open(run), stored_trial(run, trial), task=task, from_turn=from_turn, say=say)
+        reader, stored = Run.open(run), stored_trial(run, trial)
+        if policy is not None:
+            start = from_turn or 0
+            continue_trial(reader, stored, policy=policy, from_turn=start, task=task, seed=seed, say=say)
+        else:
+            replay_trial(reader, stored, task=task, from_turn=from_turn, say=say)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def rollout(
+    model: Annotated[Path, typer.Argument(help="Hugging Face directory with weights and tokenizer")],
+    pool: Annotated[Path, typer.Option(help="directory of Harbor tasks")],
+    preset: Annotated[str, typer.Option(help="preset, or TOML file")] = "quickstart",
+    overrides: Overrides = None,
+) -> None:
+    """Rollout without training: collect num_steps batches with one policy, and store their trials and tokens."""
+    from t1core.campaign.one_sided import roll_out
+    from t1core.config import load_config
+
+    settings = load_config(preset, overrides or ())
+    with interruptible():
+        roll_out(settings, model.resolve(), pool=pool, say=say)
+
+
+def train(
+    run: RunPath,
+    actor: Annotated[Path, typer.Option(help="Hugging Face directory of the policy to begin with")],
+    critic: Annotated[Path | None, typer.Option(help="the critic to begin with; else a cold one")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Training without rollout: on a run's stored batches in their order, with its settings and what --set changes."""
+    from t1core.campaign.one_sided import train_stored
+    from t1core.config.load import changed
+    from t1core.store import Run
+
+    stored = Run.open(run)
+    settings = changed(stored.config(), overrides or (), origin=str(run / "config.json"))
+    with interruptible():
+        made = train_stored(settings, stored, actor=actor, critic=critic, say=say)
+    say(f"written  {made.path / 'checkpoints' / 'final'}")
 
 
 def metrics(

@@ -92,7 +92,7 @@ def _refusal(config: CampaignConfig) -> str | None:
 
 
 def _server_flags(config: CampaignConfig) -> tuple[str, ...]:
-    if config.rollout.engine == "embedded":
+    if config.rollout.engine != "sglang":
         return ()
     from t1core.rollout.sglang.flags import server_flags
 

@@ -19,6 +19,7 @@ from t1core.cluster.engines import check_engine, sglang_python
 from t1core.config import CampaignConfig
 from t1core.controller.evaluate import SPLITS
 from t1core.sandbox.descriptors import raise_descriptors
+from t1core.sandbox.doctor import probe
 from t1core.sandbox.kinds import probe_kind
 from t1core.tasks.index import VERIFIER_KEY
 from t1core.tasks.order import spread
@@ -38,6 +39,8 @@ def check_machine(config: CampaignConfig, *, starts_engine: bool = True) -> None
     too_few = raise_descriptors(config.rollout.max_live_trials * hosts_here)  # before what counts them
     found = probe_kind(config.sandbox.kind)
     problems = [f"{problem.what}; fix: {problem.fix}" for problem in found.problems]
+    if config.sandbox.image_root == "overlay" and (lacks := probe().overlay) is not None:
+        problems.append(f"sandbox.image_root=overlay: {lacks.what}; fix: {lacks.fix}")
     if too_few:
         problems.append(too_few)
     elif (
@@ -166,7 +169,9 @@ def check_budgets(
     ]
     lengths: list[int] = []
     too_long: list[str] = []
+    most_stages = 1
     for task in map(pool.task, read):
+        most_stages = max(most_stages, len(task.stages))
         lengths.append(len(tokenizer.first_prompt(wording.first_prompt(task.instruction, ""))))
         if lengths[-1] > limits.max_prompt_tokens:
             too_long.append(task.task_id)
@@ -183,6 +188,14 @@ def check_budgets(
         say(
             f"{len(too_long)} of {len(read)} tasks have a first prompt above {limits.max_prompt_tokens} tokens and "
             f"end before their first turn: {_some(too_long)}"
+        )
+    needed_s = agent.agent_timeout_s + most_stages * config.rollout.verifier_timeout_s
+    if most_stages > 1 and needed_s > config.rollout.trial_deadline_s:
+        raise ValueError(
+            f"rollout.trial_deadline_s={config.rollout.trial_deadline_s:g} is shorter than a trial of a task in "
+            f"{most_stages} steps may take: agent.agent_timeout_s={agent.agent_timeout_s:g} + {most_stages} x "
+            f"rollout.verifier_timeout_s={config.rollout.verifier_timeout_s:g} = {needed_s:g} s; raise it, or lower "
+            "one of these caps"
         )
     for what, setting, cap_s, field in (
         ("agent", "agent.agent_timeout_s", agent.agent_timeout_s, "agent_timeout_s"),

@@ -64,7 +64,7 @@ def pretrain_critic(
     settings = train_settings(
         config, actor_path=str(actor), critic_path=given if given and given != "cold" else None
     )
-    with _alone_unless_launched() as is_first:
+    with alone_unless_launched() as is_first:
         pretrainer = ValuePretrainer(settings)
         pretrainer.setup()
         try:
@@ -129,7 +129,7 @@ def split_by_trial(
 
 
 @contextlib.contextmanager
-def _alone_unless_launched() -> Iterator[bool]:
+def alone_unless_launched() -> Iterator[bool]:
     """Within the block the environment says which rank this is: as torchrun did, or the only one. Yields whether it is
     the first."""
     if "RANK" in os.environ:

@@ -2,11 +2,13 @@
 again with the same waits, and each screen is compared with the one that was recorded.
 
 What depends on the time, on process ids or on luck differs between two runs of the same commands; a difference is
-shown, and is no fault by itself. With a turn to stop before, the terminal is handed to whoever sits at it.
+shown, and is no fault by itself. With a turn to stop before, the terminal is handed to whoever sits at it;
+`continuing.py` hands it to a policy.
 """
 
 import asyncio
 import difflib
+import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -19,12 +21,14 @@ from t1core.campaign.report import printable
 from t1core.config import CampaignConfig
 from t1core.config.load import resolve
 from t1core.records import Task
+from t1core.sandbox.healthcheck import wait_healthy
 from t1core.sandbox.kinds import open_kind
 from t1core.sandbox.request import box_spec
 from t1core.sandbox.sandbox import Box, BoxBroken, Terminal
 from t1core.store import Run, StoredTrial
 from t1core.tasks.harbor import load_task
 from t1core.tasks.pool import Pool
+from t1core.verifier.stages import begin
 
 Say = Callable[[str], None]
 Ask = Callable[[], Awaitable[str | None]]
@@ -51,9 +55,14 @@ def replay(
     indices = stored.turns["index"].tolist()
     if from_turn is not None and from_turn not in (*indices, len(indices)):
         raise ValueError(f"--from-turn {from_turn}: the trial has turns {', '.join(map(str, indices))}")
-    config = resolve(run.config(), origin=str(run.path / "config.json"))
-    found = load_task(task) if task is not None else _find_task(config, stored.trial)
+    config = stored_config(run)
+    found = find_task(config, stored.trial, directory=task)
     return asyncio.run(_replay(config, found, stored, from_turn=from_turn, say=say, ask=_read_line))
+
+
+def stored_config(run: Run) -> CampaignConfig:
+    """The configuration that a run was made with."""
+    return resolve(run.config(), origin=str(run.path / "config.json"))
 
 
 async def _replay(
@@ -63,8 +72,9 @@ async def _replay(
     sandbox = open_kind(
         config.sandbox.kind,
         image=image,
+        is_overlay=config.sandbox.image_root == "overlay",
         environment=config.sandbox.harbor_environment,
-        options=config.sandbox.harbor_options,
+        options=json.loads(config.sandbox.harbor_options or "{}"),
     )
     try:
         box = await sandbox.open(
@@ -77,17 +87,28 @@ async def _replay(
                 max_processes=config.sandbox.max_processes,
             )
         )
-        return await _turns(box, config, stored, from_turn=from_turn, say=say, ask=ask)
+        if task.environment.healthcheck is not None:
+            await wait_healthy(box, task.environment.healthcheck)
+        return await _turns(box, config, task, stored, from_turn=from_turn, say=say, ask=ask)
     finally:
         await sandbox.close()
 
 
 async def _turns(
-    box: Box, config: CampaignConfig, stored: StoredTrial, *, from_turn: int | None, say: Say, ask: Ask
+    box: Box,
+    config: CampaignConfig,
+    task: Task,
+    stored: StoredTrial,
+    *,
+    from_turn: int | None,
+    say: Say,
+    ask: Ask,
 ) -> list[TurnReplay]:
     agent = config.agent
     wording = wording_of(agent.prompt, protocol=agent.protocol)
     terminal = await box.terminal()
+    first, *later = task.stages
+    await begin(box, first)
     observer = wording.observer(terminal)
     await observer.look()  # the policy was shown the terminal once before its first turn
     done: list[TurnReplay] = []
@@ -103,6 +124,9 @@ async def _turns(
                 screen = wording.limit_output(await observer.look(), limit_bytes=agent.output_limit_bytes)
         except BoxBroken as broken:
             screen = f"[{broken}]"
+        if later and later[0].instruction.strip() in turn.observation:  # the first prompt of the next step
+            await begin(box, later.pop(0))
+            await observer.look()
         result = TurnReplay(turn.index, tuple(screen_diff(turn.screen, screen)))
         done.append(result)
         say(f"turn {turn.index}: {'differs' if result.diff else 'as recorded'}")
@@ -148,7 +172,10 @@ async def _read_line() -> str | None:
     return line.rstrip("\n") if line else None
 
 
-def _find_task(config: CampaignConfig, trial: Any) -> Task:
+def find_task(config: CampaignConfig, trial: Any, *, directory: Path | None) -> Task:
+    """The task in `directory`, else the trial's in the pool of its run. ValueError where it has none."""
+    if directory is not None:
+        return load_task(directory)
     from t1core.campaign.assets import prepare_pool
 
     pool = Pool.open(prepare_pool(config, say=lambda line: None))

@@ -199,7 +199,7 @@ async def _sample(
                 )
             )
             rows = [
-                _row(prompt, answer, f"{horizon}/{i}")
+                one_call_row(prompt, answer, f"{horizon}/{i}", reward=_drawn_reward(horizon, i))
                 for i, (prompt, answer) in enumerate(zip(cut, answers, strict=True))
             ]
             batches[horizon] = Batch.from_rows(rows, step=0, num_tests=[1] * len(rows))
@@ -208,7 +208,12 @@ async def _sample(
     return batches
 
 
-def _row(prompt: np.ndarray, answer: Generation, name: str) -> TrainingRow:
+def _drawn_reward(horizon: str, row: int) -> float:
+    return float(np.random.default_rng(len(f"{horizon}/{row}") + row).random())
+
+
+def one_call_row(prompt: np.ndarray, answer: Generation, name: str, *, reward: float) -> TrainingRow:
+    """One call as a training row, every sampled token in the loss; the answer's routes begin with its first token."""
     n, new = len(prompt), len(answer.output_ids)
     mask = np.concatenate([np.zeros(n, np.uint8), np.ones(new, np.uint8)])
     return TrainingRow(
@@ -220,7 +225,7 @@ def _row(prompt: np.ndarray, answer: Generation, name: str) -> TrainingRow:
         rollout_log_probs=np.concatenate([np.zeros(n, np.float32), answer.output_logprobs]),
         rollout_routed_experts=answer.routed_experts,
         weight_versions=np.where(mask, 0, -1).astype(np.int32),
-        reward=float(np.random.default_rng(len(name) + int(name.split("/")[1])).random()),
+        reward=reward,
         status=RowStatus.COMPLETED,
         spans=(),
     )

@@ -1,8 +1,11 @@
 """Starting the kind of engine that a campaign asks for, in the process that hosts it."""
 
 import asyncio
+import importlib
+import inspect
 import os
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from t1core.config import CampaignConfig
@@ -20,6 +23,21 @@ async def start_engine(config: CampaignConfig, *, model: Path, name: str, log_fi
     it can't serve and EngineDead when it does not come up.
     """
     rollout = config.rollout
+    if ":" in rollout.engine:
+        made = own_engine(rollout.engine)(
+            model,
+            dtype=rollout.engine_dtype,
+            max_running=rollout.max_live_trials * config.cluster.num_hosts,
+            max_context=config.longest_context_tokens,
+            log_file=log_file,
+        )
+        engine = await made if inspect.isawaitable(made) else made
+        if not isinstance(engine, Engine):
+            raise EngineRefused(
+                f"rollout.engine={rollout.engine!r} made a {type(engine).__name__}, which lacks methods of "
+                "t1core.rollout.engine.Engine: implement them all"
+            )
+        return engine
     if rollout.engine == "embedded":
         from t1core.rollout.embedded import EmbeddedEngine
 
@@ -62,8 +80,25 @@ async def start_engine(config: CampaignConfig, *, model: Path, name: str, log_fi
     )
 
 
+def own_engine(name: str) -> Callable[..., Engine | Awaitable[Engine]]:
+    """The function that `module:function` names. ValueError where there is none."""
+    module, _, function = name.partition(":")
+    try:
+        make = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"rollout.engine={name!r}: {error}; put the module's folder on PYTHONPATH, where every process finds it"
+        ) from None
+    if not callable(make):
+        raise ValueError(f"rollout.engine={name!r}: it is no function")
+    return make
+
+
 def check_engine(config: CampaignConfig) -> None:
-    """ValueError for settings that no SGLang server can serve, whatever its version."""
+    """ValueError for settings that no SGLang server can serve, whatever its version, and for an engine of one's own
+    that is not there."""
+    if ":" in config.rollout.engine:
+        own_engine(config.rollout.engine)
     if config.rollout.engine != "sglang":
         return
     chosen = config.rollout.sglang

@@ -3,7 +3,7 @@
 import difflib
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,14 @@ def resolve(tree: Mapping[str, Any], *, origin: str) -> CampaignConfig:
     except ValidationError as error:
         lines = [_explain(item) for item in error.errors()]
         raise ValueError(f"configuration from {origin} is refused:\n  " + "\n  ".join(lines)) from None
+
+
+def changed(tree: Mapping[str, Any], overrides: Sequence[str], *, origin: str) -> CampaignConfig:
+    """A stored configuration with dotted overrides. Raises as `resolve` does."""
+    copied = json.loads(json.dumps(tree))
+    for override in overrides:
+        _apply(copied, override)
+    return resolve(copied, origin=origin)
 
 
 def to_json(config: CampaignConfig) -> str:

@@ -185,9 +185,9 @@ class RewardSettings(Settings):
 
 
 class RolloutSettings(Settings):
-    engine: Literal["embedded", "sglang"] = "embedded"
+    engine: str = Field("embedded", pattern=r"^(embedded|sglang|[A-Za-z_][\w.]*:[A-Za-z_]\w*)$")
     """Kind of inference engine. embedded: transformers, in a process of the campaign, on the CPU. sglang: a real SGLang
-    server beside it."""
+    server beside it. module:function: one of your own, made by that function."""
     sglang: SGLangSettings = SGLangSettings()
     engine_dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Precision of the engine's weights."""

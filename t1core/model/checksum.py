@@ -1,7 +1,7 @@
 """Checksums of weights: one that the trainer and every engine agree on, and a fast one where the weights lie."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -27,8 +27,11 @@ def weight_checksum(
 _WORDS_AT_ONCE = 2**24
 
 
-def fast_digest(tensors: Mapping[str, torch.Tensor]) -> str:
+def fast_digest(
+    tensors: Mapping[str, torch.Tensor], *, before: Callable[[torch.Tensor], None] | None = None
+) -> str:
     """A digest of (name, dtype, shape, bytes), summed up on the device of each tensor: at the speed of its memory.
+    Tensors are read in the order of their names, each after `before` was called with it.
 
     The sum over 8-byte words x_i of x_i (2 i + 1), modulo 2^64. Every factor is odd, so one changed word always changes
     it; it is no protection against someone who wants it to stay. A fleeting check: words depend on the byte order.
@@ -38,7 +41,11 @@ def fast_digest(tensors: Mapping[str, torch.Tensor]) -> str:
     for device in {tensor.device for tensor in tensors.values()}:
         most = max(_num_words(tensor) for tensor in tensors.values() if tensor.device == device)
         factors[device] = torch.arange(min(most, _WORDS_AT_ONCE), device=device).mul_(2).add_(1)
-    sums = [_word_sum(tensors[name], factors[tensors[name].device]) for name in names]
+    sums = []
+    for name in names:
+        if before is not None:
+            before(tensors[name])
+        sums.append(_word_sum(tensors[name], factors[tensors[name].device]))
     # One wait for the device, not one a tensor.
     values = torch.stack([total.to(sums[0].device) for total in sums]).tolist() if sums else []
     digest = hashlib.blake2b(digest_size=16)

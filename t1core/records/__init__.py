@@ -12,7 +12,7 @@ from t1core.records.call import (
 from t1core.records.grade import Grade, RewardSource, TestResult, TestStatus
 from t1core.records.row import PrefixRelation, RowStatus, TrainingRow, TurnSpan
 from t1core.records.score import Score
-from t1core.records.task import Task, TaskEnvironment
+from t1core.records.task import HealthCheck, Task, TaskEnvironment
 from t1core.records.trial import Boundary, Failure, StopReason, Trajectory, TrialInFlight, Turn
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Failure",
     "Generation",
     "Grade",
+    "HealthCheck",
     "ModelCall",
     "PrefixRelation",
     "RewardSource",

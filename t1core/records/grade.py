@@ -49,3 +49,4 @@ class Grade:
     cpu_s: float = 0.0
     ctrf_version: str = ""
     stdout_tail: str = ""
+    declared: float | None = None  # what Harbor would take for the reward; None without a grade

@@ -1,6 +1,7 @@
 """One trial from an opened box to a graded trajectory and its training rows.
 
     open box -> agent loop -> kill box, keep its files -> grade in a fresh box -> assemble rows
+                `- for each step of a task that has several; the box is copied, and lives on -'
     `------------------------------ one deadline for all of it -----------------------------'
     then, always: close the box, tell the engine to forget the trial (each within the control deadline)
 
@@ -10,20 +11,20 @@ dropping the trial would condition the batch on capture having worked.
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import logging
 import resource
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from t1core.agent.context import AgentLimits, agent_time_s
 from t1core.agent.loop import (
+    STALLED_SHARE,
     AgentInput,
     AgentRecord,
     Generate,
@@ -33,6 +34,7 @@ from t1core.agent.loop import (
 )
 from t1core.agent.prompt import Wording
 from t1core.agent.protocol import Protocol
+from t1core.agent.skills import told_of
 from t1core.agent.tokenizer import ChatTokenizer
 from t1core.records import (
     Boundary,
@@ -48,10 +50,12 @@ from t1core.records import (
     Trajectory,
     TrialInFlight,
 )
+from t1core.records.task import SeparateTests
 from t1core.rollout.answer import EngineGarbled, check_answer
 from t1core.rollout.engine import EngineDead, EngineRefused
 from t1core.rollout.pacing import Pacer
 from t1core.routing import MissingRoutes, validate
+from t1core.sandbox.healthcheck import Unhealthy, wait_healthy
 from t1core.sandbox.request import box_spec
 from t1core.sandbox.sandbox import (
     Box,
@@ -61,9 +65,11 @@ from t1core.sandbox.sandbox import (
     BoxTimeout,
     Sandbox,
     SandboxUnavailable,
+    Terminal,
 )
 from t1core.tito import UnresolvedRetry, assemble, reencoded_row
 from t1core.verifier.grader import Grader
+from t1core.verifier.stages import StageGrade, begin, goes_on, grade_stage, whole_grade
 
 _log = logging.getLogger(__name__)
 # What breaks here may hold the next time, and says nothing about the model.
@@ -83,7 +89,7 @@ class TrialSpec:
     """One trial to run. `sampling_seed` and the trial's id fix every random number the engine draws for it. Trials of a
     step with one `group` are samples of one task; None: a trial on its own. `predicted_s`: how long it was expected to
     take, None if nobody knew. An evaluation has limits of its own, and may sample from less than the whole
-    distribution."""
+    distribution. Without `needs_rows` nothing is learnt from it, and its calls may lack routes."""
 
     trial_id: str
     task: Task
@@ -96,6 +102,7 @@ class TrialSpec:
     is_evaluation: bool = False
     top_p: float = 1.0
     top_k: int = -1
+    needs_rows: bool = True
 
 
 @dataclass(frozen=True)
@@ -236,21 +243,58 @@ class TrialRunner:
         trial.agent_budget_s = limits.timeout_s
         trial.is_time_capped = limits.timeout_s < (spec.task.agent_timeout_s or 0.0)
         await self._pacer.take()
+        environment = spec.task.environment
         with trial.timed("open", Boundary.SANDBOX):
             trial.box = await self._sandbox.open(self._box_spec(spec))
+            if environment.healthcheck is not None:
+                await wait_healthy(trial.box, environment.healthcheck)
             terminal = await trial.box.terminal()
+        grades: list[Grade] = []
+        is_broken = False
+        for stage in spec.task.stages:
+            try:
+                await self._work_on(trial, stage, terminal, limits)
+            except BoxBroken:
+                if not grades:
+                    raise
+                trial.record.stop_reason, is_broken = StopReason.BOX_BROKEN, True
+                break  # by what an earlier step left running
+            is_broken = trial.record.stop_reason is StopReason.BOX_BROKEN
+            is_last = is_broken or stage is spec.task.stages[-1]
+            with trial.timed("grade", Boundary.VERIFIER):
+                graded = await self._grade(spec, stage, trial.box, is_last=is_last)
+            grades.append(graded.grade)
+            if graded.is_broken:
+                trial.record.stop_reason, is_broken = StopReason.BOX_BROKEN, True
+            if is_last or is_broken or graded.grade.reward is None or not goes_on(stage, graded.grade):
+                break
+        trial.grade = whole_grade(spec.task, grades, is_broken=is_broken)
+        if trial.grade.reward is None:
+            raise Ungraded(", ".join(trial.grade.flags) or "the grader gave no reward")
+        with trial.timed("assemble", Boundary.OURS):
+            return self._assemble(trial) if spec.needs_rows else ()
+
+    async def _work_on(self, trial: "_Trial", stage: Task, terminal: Terminal, limits: AgentLimits) -> None:
+        """Let the agent do a stage of its task; the operator's cap on time is for all of them together."""
+        spec, box = trial.spec, trial.box
+        assert box is not None
+        with trial.timed("open", Boundary.SANDBOX):
+            await begin(box, stage)
+            told = await told_of(box, spec.task.environment)
+        left_s = max(0.0, limits.timeout_s - trial.timings_s.get("agent", 0.0))
+        given_s = agent_time_s(asked_s=stage.agent_timeout_s, cap_s=left_s)
         with trial.timed("agent", Boundary.AGENT):
             await run_agent(
                 trial.record,
                 AgentInput(
                     trial_id=spec.trial_id,
-                    instruction=spec.task.instruction,
+                    instruction=stage.instruction + told,
                     terminal=terminal,
                     generate=self._ask,
                     tokenizer=self._tokenizer,
                     protocol=self._protocol,
                     wording=self._wording,
-                    limits=limits,
+                    limits=replace(limits, timeout_s=given_s),
                     sampling=SamplingParams(
                         max_new_tokens=limits.max_new_tokens,
                         temperature=spec.temperature,
@@ -259,14 +303,9 @@ class TrialRunner:
                         stop_token_ids=self._tokenizer.stop_token_ids,
                         sampling_seed=spec.sampling_seed,
                     ),
+                    stalled_after_s=STALLED_SHARE * limits.timeout_s,
                 ),
             )
-        with trial.timed("grade", Boundary.VERIFIER):
-            trial.grade = await self._grade(spec.task, trial.box)
-        if trial.grade.reward is None:
-            raise Ungraded(", ".join(trial.grade.flags) or "the grader gave no reward")
-        with trial.timed("assemble", Boundary.OURS):
-            return self._assemble(trial)
 
     async def _ask(self, input_ids: np.ndarray, **request: Any) -> Generation:
         answer = await self._generate(input_ids, **request)
@@ -306,31 +345,30 @@ class TrialRunner:
             limits, timeout_s=agent_time_s(asked_s=spec.task.agent_timeout_s, cap_s=limits.timeout_s)
         )
 
-    def _box_spec(self, spec: TrialSpec) -> BoxSpec:
+    def _box_spec(self, spec: TrialSpec, tests: SeparateTests | None = None) -> BoxSpec:
+        """The agent's box, or that of `tests` which see one of their own."""
         return box_spec(
-            spec.task.environment,
-            box_id=spec.trial_id.replace("/", "_"),
-            environment_dir=spec.task.path / "environment",
+            spec.task.environment if tests is None else tests.environment,
+            box_id=spec.trial_id.replace("/", "_") + ("" if tests is None else "-tests"),
+            environment_dir=spec.task.path / "environment" if tests is None else tests.directory,
+            is_for_tests=tests is not None,
             memory_mb=self._box_limits.memory_mb,
             storage_mb=self._box_limits.storage_mb,
             max_processes=self._box_limits.max_processes,
         )
 
-    async def _grade(self, task: Task, box: Box) -> Grade:
-        task = replace(task, verifier_timeout_s=min(task.verifier_timeout_s, self._verifier_timeout_s))
-        layer = await box.snapshot()
-        try:
-            with tempfile.TemporaryDirectory(prefix="t1-grade-") as attempt:
-                return await self._grader.grade(
-                    task,
-                    layer,
-                    attempt_dir=Path(attempt),
-                    kind=self._reward.kind,
-                    scale=self._reward.scale,
-                    subtract_nop=self._reward.subtract_nop,
-                )
-        finally:
-            layer.close()
+    async def _grade(self, spec: TrialSpec, stage: Task, box: Box, *, is_last: bool) -> StageGrade:
+        return await grade_stage(
+            replace(stage, verifier_timeout_s=min(stage.verifier_timeout_s, self._verifier_timeout_s)),
+            box,
+            sandbox=self._sandbox,
+            grader=self._grader,
+            tests_spec=functools.partial(self._box_spec, spec),
+            is_last=is_last,
+            kind=self._reward.kind,
+            scale=self._reward.scale,
+            subtract_nop=self._reward.subtract_nop,
+        )
 
     def _assemble(self, trial: "_Trial") -> tuple[TrainingRow, ...]:
         grade = trial.grade
@@ -368,11 +406,14 @@ class TrialRunner:
 
 
 def _check_relations(record: AgentRecord, rows: tuple[TrainingRow, ...]) -> None:
-    """Our own history is ids: a stream is extended strictly, and a new one begins after a summary and nowhere else."""
+    """Our own history is ids: a stream is extended strictly, and a new one begins with a step, after a summary, and
+    nowhere else."""
     summaries = [turn.model_call_id for turn in record.turns if turn.is_summary]
     calls = [call.model_call_id for call in record.calls if len(call.completion_token_ids)]
+    steps = {record.calls[start].model_call_id for start in record.starts if start < len(record.calls)}
     begins = {after for before, after in itertools.pairwise(calls) if before in summaries}
     found = {span.model_call_id: span.relation for row in rows for span in row.spans}
+    begins |= steps - set(calls[:1])
     expected = {call: PrefixRelation.SPLIT if call in begins else PrefixRelation.STRICT for call in calls}
     assert found == expected, f"boundaries are {found}, expected {expected}"
 
@@ -422,7 +463,7 @@ class _Trial:
         try:
             yield
         finally:
-            self.timings_s[name] = time.monotonic() - began
+            self.timings_s[name] = self.timings_s.get(name, 0.0) + time.monotonic() - began
 
     def fail(self, error: Exception) -> None:
         boundary = self._boundary_of(error)
@@ -439,7 +480,7 @@ class _Trial:
             return Boundary.ENGINE
         if isinstance(error, SandboxUnavailable) and self.phase == "grade":
             return Boundary.VERIFIER  # the grader's own namespaces
-        if isinstance(error, SandboxUnavailable | BoxDied | BoxTimeout):
+        if isinstance(error, SandboxUnavailable | BoxDied | BoxTimeout | Unhealthy):
             return Boundary.SANDBOX
         if isinstance(error, TrialOverdue) and self.record.pending_call_id is not None:
             return Boundary.ENGINE

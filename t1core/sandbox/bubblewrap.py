@@ -18,7 +18,8 @@ from t1core.sandbox import furnish, seccomp
 from t1core.sandbox.bubblewrap_box import BubblewrapBox
 from t1core.sandbox.dockerfile import Copy, Recipe, read_recipe
 from t1core.sandbox.etc import write_etc
-from t1core.sandbox.request import refuse_beyond_bubblewrap
+from t1core.sandbox.packages import missing
+from t1core.sandbox.request import refuse_beyond_bubblewrap, refuse_without_packages
 from t1core.sandbox.runtime import BOX_PREFIX, ensure_runtime, install_payload, payload_argv
 from t1core.sandbox.sandbox import BoxSpec, SandboxUnavailable
 from t1core.sandbox.state import BLOCK_SIZE, Claim, StateBlock, lacks_uids
@@ -28,7 +29,7 @@ BOX_PATH = f"{BOX_PREFIX}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:
 START_DEADLINE_S = 60.0
 ROOT_BYTES = SHARED_MEMORY_BYTES = 64 << 20
 _PAYLOAD = tuple(
-    f"t1core.sandbox.inbox.{name}" for name in ("control", "terminal", "watch", "wire", "overlay")
+    f"t1core.sandbox.inbox.{name}" for name in ("control", "terminal", "watch", "wire", "overlay", "pack")
 )
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETUID", "SETGID")
 
@@ -71,7 +72,8 @@ class BubblewrapSandbox:
         self._runtime = ensure_runtime()
         payload = install_payload(self._runtime, _PAYLOAD)
         self._payload_argv = payload_argv(BOX_PREFIX, payload, _PAYLOAD[0])
-        self._overlay_argv = payload_argv(str(self._runtime), payload, _PAYLOAD[-1])
+        self._overlay_argv = payload_argv(str(self._runtime), payload, _PAYLOAD[4])
+        self._packer = payload_argv(BOX_PREFIX, payload, _PAYLOAD[5])
         self._block = StateBlock(num_slots=max_boxes)
         self.state_path = self._block.path
         self._etc = self._block.path / "etc"
@@ -90,7 +92,10 @@ class BubblewrapSandbox:
         refuse_beyond_bubblewrap(spec, has_image=self._image is not None)
         dockerfile = spec.environment_dir / "Dockerfile" if spec.environment_dir is not None else None
         text = dockerfile.read_text() if dockerfile is not None and dockerfile.exists() else ""
-        recipe = read_recipe(text, workdir=spec.workdir, path=BOX_PATH)
+        recipe = read_recipe(
+            text, workdir=spec.workdir, path=BOX_PATH, tests_in="/tests" if spec.is_for_tests else ""
+        )
+        refuse_without_packages(spec, missing(recipe.needs, system=self._system))
         claim = self._block.claim()
         try:
             box = self._start(spec, recipe, claim=claim, more=directories)
@@ -170,6 +175,8 @@ class BubblewrapSandbox:
             is_overlay=self._is_overlay,
             workdir=recipe.workdir,
             env=env,
+            open_beside=self.open,
+            packer=self._packer,
             on_closed=self._boxes.discard,
         )
 

@@ -4,18 +4,23 @@ import asyncio
 import contextlib
 import logging
 import os
+import shlex
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 
 from t1core.sandbox.channel import CONTROL_DEADLINE_S, Channel, OutputReader
-from t1core.sandbox.dockerfile import Copy, Recipe
-from t1core.sandbox.furnish import written
+from t1core.sandbox.dockerfile import Copy, Recipe, beside
+from t1core.sandbox.furnish import sources_of, written
 from t1core.sandbox.sandbox import (
+    CUT,
+    MAX_TOPS,
     TERMINAL_HEIGHT,
     TERMINAL_WIDTH,
+    BoxBroken,
     BoxDied,
     BoxSpec,
     BoxTimeout,
@@ -27,6 +32,8 @@ from t1core.sandbox.state import Claim, idle
 
 RUN_DEADLINE_S = UNPACK_DEADLINE_S = 120.0
 GRACE_S = 3.0
+IMAGE_MB = 4096  # of an image's own files that are copied with those of a box over it
+_UNTAR = "tar -xf - -C / --no-same-owner --keep-directory-symlink"
 _log = logging.getLogger(__name__)
 _NEW = "New Terminal Output:\n\n"
 _SCREEN = "Current Terminal Screen:\n\n"
@@ -47,13 +54,16 @@ class BubblewrapBox:
         is_overlay: bool,
         workdir: str,
         env: Mapping[str, str],
+        open_beside: Callable[..., Awaitable["BubblewrapBox"]],
+        packer: Sequence[str],
         on_closed: Callable[["BubblewrapBox"], None],
     ) -> None:
-        """`on_closed` is told when the box has ended, and its files are gone or a layer's."""
+        """`open_beside` opens another box of the same sandbox, which a copy is unpacked in, by the program `packer`;
+        `on_closed` is told when the box has ended, and its files are gone or a layer's."""
         self.spec, self.path, self.workdir, self._env = spec, claim.path, workdir, env
         self._process, self._errors_fd = process, errors_fd
         self._claim, self._directories, self._on_closed = claim, dict(directories), on_closed
-        self._is_overlay = is_overlay
+        self._is_overlay, self._open_beside, self._packer = is_overlay, open_beside, tuple(packer)
         self._channel = Channel(control, box_id=spec.box_id, why_dead=self._why_dead)
         self.cpu_s = 0.0  # user and system time of everything that ran in the box; known once it ended
         self._ending: asyncio.Task[None] | None = None
@@ -89,53 +99,74 @@ class BubblewrapBox:
             if done.rc != 0:
                 said = _tail(done.stderr or done.stdout)
                 raise ValueError(f"Dockerfile: RUN {step.command[:80]} ended with {done.rc}: {said}")
+        if recipe.entrypoint:
+            await self.exec(beside(recipe.entrypoint), timeout_s=RUN_DEADLINE_S)
 
     async def _copy(self, step: Copy, *, environment_dir: Path) -> None:
-        for name in step.sources:
-            source = (environment_dir / name).resolve()
-            if not source.is_relative_to(environment_dir.resolve()) or not source.exists():
-                raise ValueError(f"Dockerfile: COPY {name}: no such file in the environment directory")
+        for source in sources_of(step, environment_dir=environment_dir):
             if source.is_dir():
                 for file in sorted(source.rglob("*")):
                     if file.is_file():
                         await self.put(file, f"{step.target}/{file.relative_to(source)}")
             else:
                 await self.put(source, f"{step.target}/{source.name}" if step.into_directory else step.target)
+        if step.mode is not None:
+            command = f"find {shlex.quote(step.target)} -type f -exec chmod {step.mode:o} {{}} +"
+            await self.exec(command, timeout_s=RUN_DEADLINE_S, cwd="/")
 
     async def exec(
         self, cmd: str, *, timeout_s: float, env: Mapping[str, str] | None = None, cwd: str | None = None
     ) -> ExecResult:
         """See `Box.exec`."""
-        with open(os.devnull, "rb") as nothing:
-            return await self._exec(cmd, stdin_fd=nothing.fileno(), timeout_s=timeout_s, env=env, cwd=cwd)
+        return await self._outcome(self._begin(cmd, env=env, cwd=cwd or self.workdir), timeout_s=timeout_s)
 
-    async def _exec(
-        self, cmd: str, *, stdin_fd: int, timeout_s: float, env: Mapping[str, str] | None, cwd: str | None
-    ) -> ExecResult:
-        readers = (OutputReader(), OutputReader())
-        fds = (stdin_fd, readers[0].write_fd, readers[1].write_fd)
+    def _begin(
+        self,
+        cmd: str,
+        *,
+        stdin_fd: int | None = None,
+        stdout_fd: int | None = None,
+        stdout: OutputReader | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "/",
+    ) -> "_Command":
+        """Order a command; descriptors that are given may be closed at once. What goes to `stdout_fd` is not
+        collected."""
+        readers = (stdout or OutputReader(), OutputReader())
         pairs = [f"{name}={value}".encode() for name, value in (env or {}).items()]
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        fds = (
+            nothing if stdin_fd is None else stdin_fd,
+            readers[0].write_fd if stdout_fd is None else stdout_fd,
+            readers[1].write_fd,
+        )
         try:
-            try:
-                where = (cwd or self.workdir).encode()
-                ident, answer = self._channel.start("exec", where, cmd.encode(), *pairs, fds=fds)
-            finally:
-                for reader in readers:
-                    os.close(reader.write_fd)
-            timed_out = False
-            try:
-                (code,) = await asyncio.wait_for(asyncio.shield(answer), timeout_s)
-            except TimeoutError:
-                timed_out = True
-                code = await self._kill(ident, answer)
-            except asyncio.CancelledError:
-                with contextlib.suppress(BoxDied):
-                    self._channel.start("kill", ident)
-                raise
-            return ExecResult(int(code), readers[0].finish(), readers[1].finish(), timed_out)
-        finally:
+            ident, answer = self._channel.start("exec", cwd.encode(), cmd.encode(), *pairs, fds=fds)
+        except BaseException:
             for reader in readers:
                 reader.close()
+            raise
+        finally:
+            for fd in (nothing, readers[0].write_fd, readers[1].write_fd):
+                os.close(fd)
+        return _Command(ident, answer, readers)
+
+    async def _outcome(self, command: "_Command", *, timeout_s: float) -> ExecResult:
+        timed_out = False
+        try:
+            try:
+                (code,) = await asyncio.wait_for(asyncio.shield(command.answer), timeout_s)
+            except TimeoutError:
+                timed_out = True
+                code = await self._kill(command.ident, command.answer)
+            except asyncio.CancelledError:
+                with contextlib.suppress(BoxDied):
+                    self._channel.start("kill", command.ident)
+                raise
+            out, err = (reader.finish() for reader in command.readers)
+            return ExecResult(int(code), out, err, timed_out)
+        finally:
+            command.close()
 
     async def _kill(self, ident: bytes, answer: "asyncio.Future[list[bytes]]") -> bytes:
         self._channel.start("kill", ident)
@@ -159,36 +190,97 @@ class BubblewrapBox:
         it."""
         with open(source, "rb") as file:
             mode = "755" if os.fstat(file.fileno()).st_mode & 0o100 else "644"
-            quoted = "'" + target.replace("'", "'\\''") + "'"
+            quoted = shlex.quote(target)
             command = f'mkdir -p -- "$(dirname -- {quoted})" && cat > {quoted} && chmod {mode} -- {quoted}'
-            done = await self._exec(
-                command, stdin_fd=file.fileno(), timeout_s=CONTROL_DEADLINE_S, env=None, cwd="/"
+            done = await self._outcome(
+                self._begin(command, stdin_fd=file.fileno()), timeout_s=CONTROL_DEADLINE_S
             )
         if done.rc != 0:
             raise ValueError(f"box {self.spec.box_id}: cannot write {target}: {_tail(done.stderr)}")
 
     async def get(self, source: str, target: Path) -> None:
-        """See `Box.get`. Raises ValueError when the file cannot be read or is larger than the output
-        limit."""
-        quoted = "'" + source.replace("'", "'\\''") + "'"
-        done = await self.exec(f"cat -- {quoted}", timeout_s=CONTROL_DEADLINE_S, cwd="/")
-        if done.rc != 0:
-            raise ValueError(f"box {self.spec.box_id}: cannot read {source}: {_tail(done.stderr)}")
-        target.write_bytes(done.stdout)
+        """See `Box.get`. Read by a process of the box, so that no link there can lead outside it."""
+        partial = target.with_name(f".{target.name}.part")
+        with open(partial, "wb") as file:
+            reader = OutputReader(limit_bytes=self.spec.storage_mb << 20, file=file)
+            done = await self._outcome(
+                self._begin(f"cat -- {shlex.quote(source)}", stdout=reader), timeout_s=CONTROL_DEADLINE_S
+            )
+        if done.rc == 0 and not reader.is_cut:
+            partial.replace(target)
+            return
+        partial.unlink()
+        why = f"it is larger than {self.spec.storage_mb} MB" if reader.is_cut else _tail(done.stderr)
+        raise ValueError(f"box {self.spec.box_id}: cannot read {source}: {why}")
 
     async def unpack(self, archive: Path) -> None:
         """Unpack a tar archive at the box's root, as far as it goes: what cannot be made here (devices), or is cut
         off, is left out. Raises BoxDied, BoxBroken."""
         with open(archive, "rb") as file:
-            done = await self._exec(
-                "tar -xf - -C / --no-same-owner --keep-directory-symlink",
-                stdin_fd=file.fileno(),
-                timeout_s=UNPACK_DEADLINE_S,
-                env=None,
-                cwd="/",
+            done = await self._outcome(
+                self._begin(_UNTAR, stdin_fd=file.fileno()), timeout_s=UNPACK_DEADLINE_S
             )
         if done.rc != 0:
             _log.warning("box %s: an archive is not whole: %s", self.spec.box_id, _tail(done.stderr))
+
+    async def copy(self) -> Layer:
+        """See `Box.copy`. A process of this box packs what one of a fresh box beside it unpacks, so that the host looks
+        up nothing in files that are still being written. What this box's own processes keep from being packed is
+        missing; what the other one cannot hold is cut off, and its layer says so."""
+        if self._ending is not None:
+            raise BoxDied(f"box {self.spec.box_id} was closed before it was copied")
+        tops = self._tops()
+        # Room for what it may hold and for what it may have written since that was counted last.
+        storage_mb = 2 * self.spec.storage_mb + (IMAGE_MB if self._is_overlay else 0)
+        beside = replace(
+            self.spec, box_id=f"{self.spec.box_id}-copy", environment_dir=None, storage_mb=storage_mb
+        )
+        other = await self._open_beside(beside, directories=tops)
+        flags: tuple[str, ...] = ()
+        try:
+            try:
+                await self._pour(tops, into=other)
+            except BoxBroken:
+                if self._channel.is_dead:
+                    raise
+                flags = (CUT,)
+        except BaseException:
+            await other.close()
+            raise
+        layer = await other.snapshot(workdir=self.workdir, env=self._env)
+        return replace(layer, flags=flags)
+
+    async def _pour(self, tops: Sequence[str], *, into: "BubblewrapBox") -> None:
+        reads, writes = os.pipe()
+        begun: list[_Command] = []
+        try:
+            try:
+                for box, what, fds in (
+                    (into, "unpack", {"stdin_fd": reads}),
+                    (self, "pack", {"stdout_fd": writes}),
+                ):
+                    begun.append(box._begin(shlex.join([*self._packer, what, *tops]), **fds))
+            finally:
+                os.close(reads)
+                os.close(writes)
+            unpacked, packed = await asyncio.gather(
+                into._outcome(begun[0], timeout_s=UNPACK_DEADLINE_S),
+                self._outcome(begun[1], timeout_s=UNPACK_DEADLINE_S),
+            )
+        finally:
+            for command in begun:
+                command.close()
+        if packed.rc != 0 or unpacked.rc != 0:
+            said = _tail(packed.stderr) or _tail(unpacked.stderr)
+            _log.warning("box %s: its copy is not whole: %s", self.spec.box_id, said)
+
+    def _tops(self) -> list[str]:
+        """The top-level directories that are kept; over an overlay those it has written in, a bounded number, since the
+        box names them."""
+        if not self._is_overlay:
+            return list(self._directories)
+        workdir = "/" + PurePosixPath(self.workdir).parts[1]
+        return list(dict.fromkeys([workdir, *written(self.path / "upper")]))[:MAX_TOPS]
 
     async def snapshot(self, *, workdir: str = "", env: Mapping[str, str] | None = None) -> Layer:
         """See `Box.snapshot`. `workdir` and `env` are another box's, whose files were unpacked here. Cancelled, it
@@ -259,6 +351,20 @@ class BubblewrapBox:
         if self._ending is not None:
             return "it was closed"
         return self._said() or "its control process was killed"
+
+
+@dataclass(frozen=True)
+class _Command:
+    """A command that was ordered: the order's id, the answer to come, and what collects its output."""
+
+    ident: bytes
+    answer: "asyncio.Future[list[bytes]]"
+    readers: tuple[OutputReader, OutputReader]
+
+    def close(self) -> None:
+        """Collect no more; twice is harmless."""
+        for reader in self.readers:
+            reader.close()
 
 
 class BubblewrapTerminal:

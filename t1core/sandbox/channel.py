@@ -8,6 +8,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from typing import BinaryIO
 
 from t1core.sandbox.inbox import wire
 from t1core.sandbox.outbox import Outbox
@@ -113,13 +114,17 @@ class Channel:
 
 
 class OutputReader:
-    """Collects what a command writes, up to a limit; past it the pipe is closed, which stops the writer."""
+    """Collects what a command writes, up to a limit; past it the pipe is closed, which stops the writer, and `is_cut`
+    says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, limit_bytes: int = MAX_OUTPUT_BYTES, file: BinaryIO | None = None) -> None:
+        """With `file`, what is read goes there instead of into memory."""
         self._fd, self.write_fd = os.pipe()
         os.set_blocking(self._fd, False)
+        self._limit_bytes, self._file = limit_bytes, file
         self._parts: list[bytes] = []
         self._size = 0
+        self.is_cut = False
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._fd, self._read)
 
@@ -128,10 +133,14 @@ class OutputReader:
             data = os.read(self._fd, 1 << 16)
         except BlockingIOError:
             return False
-        room = MAX_OUTPUT_BYTES - self._size
-        self._parts.append(data[:room])
-        self._size += len(data)
-        if not data or self._size >= MAX_OUTPUT_BYTES:
+        kept = data[: self._limit_bytes - self._size]
+        if self._file is None:
+            self._parts.append(kept)
+        else:
+            self._file.write(kept)
+        self._size += len(kept)
+        self.is_cut = len(kept) < len(data)
+        if not data or self.is_cut:
             self.close()
             return False
         return True

@@ -11,17 +11,19 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import socket
 import tarfile
+import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from t1core.sandbox.bubblewrap import BubblewrapSandbox
 from t1core.sandbox.docker_api import DockerApi, DockerError, DockerSilent, socket_path
 from t1core.sandbox.machine import Finished
-from t1core.sandbox.machine_box import MachineBox, refuse_without_room
+from t1core.sandbox.machine_box import ARCHIVE_BYTES, MachineBox, refuse_without_room
 from t1core.sandbox.request import refuse_without_image
 from t1core.sandbox.sandbox import BoxBroken, BoxDied, BoxSpec, BoxTimeout, SandboxUnavailable
 
@@ -57,7 +59,7 @@ class DockerSandbox:
             machine = Container(self._api, name, user=spec.user, box_id=spec.box_id)
             try:
                 await self._create(spec, image, name=name)
-                return await self._opened(spec, machine)
+                return await self._opened(spec, machine, entrypoint=await self._entrypoint(image))
             except BaseException:
                 await asyncio.shield(machine.remove())
                 raise
@@ -68,7 +70,11 @@ class DockerSandbox:
                 raise ValueError(f"box {spec.box_id}: {error}") from None
             raise SandboxUnavailable(str(error), fix="see the daemon's log") from None
 
-    async def _opened(self, spec: BoxSpec, machine: "Container") -> MachineBox:
+    async def _entrypoint(self, image: str) -> tuple[str, ...]:
+        found = await self._api.call("GET", f"/images/{image}/json")
+        return tuple((found.get("Config") or {}).get("Entrypoint") or ())
+
+    async def _opened(self, spec: BoxSpec, machine: "Container", *, entrypoint: Sequence[str]) -> MachineBox:
         await self._api.call("POST", f"/containers/{machine.ident}/start")
         found = await self._api.call("GET", f"/containers/{machine.ident}/json")
         if found["State"].get("Status") == "created":
@@ -81,6 +87,7 @@ class DockerSandbox:
             spec,
             machine,
             workdir=spec.workdir if workdir in ("", "/") else workdir,
+            entrypoint=entrypoint,
             env=dict(pair.split("=", 1) for pair in found["Config"].get("Env") or ()),
             unpacker=self._unpacker,
             on_closed=self._boxes.discard,
@@ -241,34 +248,70 @@ class Container:
         except DockerError as error:
             raise ValueError(f"box {self._box_id}: cannot write {target}: {error}") from None
 
-    async def remains(self, directories: Sequence[str], *, into: Path, limit_bytes: int) -> bool:
-        """See `Machine.remains`. The daemon itself reads the dead container's files."""
+    async def download(self, source: str, target: Path, *, limit_bytes: int) -> bool:
+        """See `Machine.download`."""
         try:
-            await self._kill()
-            left = limit_bytes
-            for number, top in enumerate(directories):
-                with open(into / f"{number:03}.tar", "wb") as file:
-                    try:
-                        pieces = self._api.stream("GET", f"/containers/{self.ident}/archive", path=top)
-                        async for piece in pieces:
-                            file.write(piece[: max(0, left)])
-                            left -= len(piece)
-                            if left <= 0:
-                                return False
-                    except DockerError as error:
-                        if error.status != 404:  # a directory that is no more
-                            raise
+            with tempfile.TemporaryFile() as file:
+                left = await self._read(source, file, limit_bytes=limit_bytes + ARCHIVE_BYTES)
+                file.seek(0)
+                if left <= 0:
+                    return False
+                with tarfile.open(fileobj=file) as archive:
+                    entry = archive.next()
+                    content = archive.extractfile(entry) if entry is not None else None
+                    if content is None or entry is None:
+                        raise ValueError(f"box {self._box_id}: cannot read {source}: it is no file")
+                    with open(target, "wb") as out:
+                        shutil.copyfileobj(content, out)
+                    return entry.size <= limit_bytes
+        except DockerError as error:
+            if error.status == 404:
+                raise ValueError(f"box {self._box_id}: cannot read {source}: {error}") from None
+            raise BoxDied(f"box {self._box_id}: {error}") from None
+        except (DockerSilent, tarfile.TarError) as error:
+            raise BoxDied(f"box {self._box_id}: {error}") from None
+
+    async def archive(
+        self, directories: Sequence[str], *, into: Path, limit_bytes: int, is_end: bool
+    ) -> bool:
+        """See `Machine.archive`. The daemon itself reads the files of a container that is dead, or stands still."""
+        try:
+            await self._order("kill" if is_end else "pause")
+            try:
+                left = limit_bytes
+                for number, top in enumerate(directories):
+                    with open(into / f"{number:03}.tar", "wb") as file:
+                        try:
+                            left = await self._read(top, file, limit_bytes=left)
+                        except DockerError as error:
+                            if error.status != 404:  # a directory that is no more
+                                raise
+                        if left <= 0:
+                            return False
+            finally:
+                if not is_end:
+                    await asyncio.shield(self._order("unpause"))
         except (DockerError, DockerSilent) as error:
             raise BoxDied(f"box {self._box_id}: {error}") from None
         return True
 
-    async def _kill(self) -> None:
+    async def _read(self, path: str, file: IO[bytes], *, limit_bytes: int) -> int:
+        """Write the daemon's archive of a path to `file`, no more than the limit; what is left of that."""
+        left = limit_bytes
+        async for piece in self._api.stream("GET", f"/containers/{self.ident}/archive", path=path):
+            file.write(piece[: max(0, left)])
+            left -= len(piece)
+            if left <= 0:
+                break
+        return left
+
+    async def _order(self, what: str) -> None:
         try:
-            await self._api.call("POST", f"/containers/{self.ident}/kill")
+            await self._api.call("POST", f"/containers/{self.ident}/{what}")
         except DockerError as error:
-            if error.status != 409:  # it runs no more
+            if error.status != 409:  # it runs no more, or stands still already
                 raise
-        if (await self._state())["Running"]:
+        if what == "kill" and (await self._state())["Running"]:
             raise BoxDied(
                 f"box {self._box_id}: the Docker daemon said that it killed container {self.ident}, which still runs"
             )

@@ -1,21 +1,29 @@
-"""What this machine allows: which tools are there, whether namespaces work, and the command that fixes what
-does not.
+"""What this machine allows: which tools are there, whether namespaces and overlay roots work, and the command that
+fixes what does not.
 
-Nothing is inferred where it can be tried: a box's namespaces are made, once, for `true`.
+Nothing is inferred where it can be tried: a box's namespaces are made, once, for `true`, and once over an overlay of
+this machine's own root.
 """
 
 import os
 import platform
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from t1core.sandbox import seccomp
+from t1core.sandbox.furnish import make_overlay
 from t1core.sandbox.room import Room, measure_room
-from t1core.sandbox.state import FIRST_UID, lacks_uids
+from t1core.sandbox.runtime import ensure_runtime, install_payload, payload_argv, reachable_directory
+from t1core.sandbox.sandbox import SandboxUnavailable
+from t1core.sandbox.state import FIRST_UID, box_root, lacks_uids
 
 _TRY_DEADLINE_S = 20.0
+_TRY_UID = FIRST_UID + 65_000
+_OVERLAY = "t1core.sandbox.inbox.overlay"
 
 
 @dataclass(frozen=True)
@@ -28,7 +36,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What `probe` found. `num_boxes` is how many idle boxes `room` allows, 0 with problems."""
+    """What `probe` found. `num_boxes` is how many idle boxes `room` allows, 0 with problems. `overlay` is what keeps
+    boxes from having an image's root that they can write (`sandbox.image_root=overlay`), None when nothing does."""
 
     bubblewrap: str
     tmux: str
@@ -36,6 +45,7 @@ class Capabilities:
     seccomp: bool
     room: Room
     problems: tuple[Problem, ...]
+    overlay: Problem | None = None
 
     @property
     def num_boxes(self) -> int:
@@ -49,7 +59,7 @@ class Capabilities:
 
 
 def probe() -> Capabilities:
-    """Look at this machine. Starts three short processes, changes nothing."""
+    """Look at this machine. Starts four short processes, changes nothing."""
     problems = []
     versions = {}
     for tool, package, option in (("bwrap", "bubblewrap", "--version"), ("tmux", "tmux", "-V")):
@@ -83,6 +93,9 @@ def probe() -> Capabilities:
         seccomp=has_seccomp,
         room=measure_room(),
         problems=tuple(problems),
+        overlay=_try_overlay()
+        if has_namespaces
+        else Problem("boxes do not work here", "see the problems above"),
     )
 
 
@@ -96,34 +109,64 @@ def _version(tool: str, option: str) -> str:
     return done.stdout.strip()
 
 
+def _try_overlay() -> Problem | None:
+    """Make an overlay of this machine's root as a box of an image has one, and write to it."""
+    if os.geteuid() != 0:
+        return Problem("an image's root can be overlaid by root only", "run as root")
+    try:
+        root = reachable_directory(box_root())
+        with tempfile.TemporaryDirectory(prefix="try-", dir=root) as name:
+            place = Path(name)
+            place.chmod(0o711)
+            make_overlay(place, uid=_TRY_UID)
+            runtime = ensure_runtime()
+            payload = install_payload(runtime, (_OVERLAY,))
+            overlay = [*payload_argv(str(runtime), payload, _OVERLAY), str(_TRY_UID), "/", name]
+            inside = ["--bind", f"{name}/root", "/", "--proc", "/proc", "--dev", "/dev"]
+            said = _run(overlay, inside, "touch /usr/.t1-try && rm /usr/.t1-try /bin/true")
+    except (OSError, SandboxUnavailable) as error:
+        said = str(error)
+    if not said:
+        return None
+    return Problem(
+        f"an overlay root does not work: {said}",
+        "use kernel 5.19 or newer, with T1CORE_BOX_DIR on a file system that can lie below an overlay (ext4, xfs, "
+        "btrfs), or set sandbox.image_root=read_only",
+    )
+
+
 def _try_namespaces() -> str:
     """Make a box's namespaces around `true`; "" when that worked, else what was said."""
-    uid = f"{FIRST_UID + 65_000}"
-    drop = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if os.geteuid() == 0 else []
-    unshare = ["--unshare-user", "--unshare-pid", "--unshare-net", "--disable-userns", "--proc", "/proc"]
-    argv = [
-        *drop,
-        "bwrap",
-        *unshare,
-        "--dev",
-        "/dev",
-        "--ro-bind",
-        "/usr",
-        "/usr",
-        "--symlink",
-        "usr/lib",
-        "/lib",
+    usr = ["--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"]
+    usr += ["--symlink", "usr/bin", "/bin"]
+    return _run([], ["--proc", "/proc", "--dev", "/dev", *usr], "true")
+
+
+def _run(before: Sequence[str], places: Sequence[str], command: str) -> str:
+    """Run a shell command in a box's namespaces over `places`; "" when that worked, else what was said."""
+    uid = f"{_TRY_UID}"
+    setpriv = shutil.which("setpriv") or "setpriv"
+    drop = [setpriv, f"--reuid={uid}", f"--regid={uid}", "--clear-groups"] if os.geteuid() == 0 else []
+    unshare = [
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-net",
+        "--disable-userns",
+        "--uid",
+        "0",
+        "--gid",
+        "0",
     ]
-    argv += ["--symlink", "usr/lib64", "/lib64", "/usr/bin/true"]
+    bwrap = shutil.which("bwrap") or "bwrap"
+    argv = [*before, *drop, bwrap, *unshare, *places, "/bin/sh", "-c", command]
     try:
         done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=_TRY_DEADLINE_S, cwd="/", check=False
+            argv, capture_output=True, text=True, timeout=_TRY_DEADLINE_S, cwd="/", env={}, check=False
         )
     except subprocess.TimeoutExpired:
         return f"bwrap did not answer within {_TRY_DEADLINE_S:g} s"
-    return (
-        "" if done.returncode == 0 else (done.stderr.strip() or f"bwrap ended with {done.returncode}")[-300:]
-    )
+    said = done.stderr.strip() or f"bwrap ended with {done.returncode}"
+    return "" if done.returncode == 0 else said[-300:]
 
 
 def _namespace_fix() -> str:

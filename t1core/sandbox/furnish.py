@@ -18,13 +18,7 @@ def copy_in(step: Copy, *, environment_dir: Path, directories: Mapping[str, Path
 
     Raises ValueError for a source that is missing or outside the environment directory.
     """
-    for name in step.sources:
-        source = environment_dir / name
-        inside = source.resolve()
-        if not inside.is_relative_to(environment_dir.resolve()) or not inside.exists():
-            raise ValueError(
-                f"{environment_dir}/Dockerfile: COPY {name}: no such file in the environment directory"
-            )
+    for inside in sources_of(step, environment_dir=environment_dir):
         target = host_path(step.target, directories)
         if inside.is_dir():
             shutil.copytree(inside, target, symlinks=True, dirs_exist_ok=True)
@@ -33,6 +27,27 @@ def copy_in(step: Copy, *, environment_dir: Path, directories: Mapping[str, Path
                 target = target / inside.name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(inside, target)
+        if step.mode is not None:
+            for path in [target, *target.rglob("*")] if target.is_dir() else [target]:
+                if path.is_file() and not path.is_symlink():
+                    path.chmod(step.mode)
+
+
+def sources_of(step: Copy, *, environment_dir: Path) -> list[Path]:
+    """The files and trees that a COPY names, patterns among them. Raises ValueError for one that is missing, or
+    outside the environment directory."""
+    root = environment_dir.resolve()
+    out: list[Path] = []
+    for name in step.sources:
+        is_pattern = any(mark in name for mark in "*?[")
+        found = sorted(root.glob(name.lstrip("/"))) if is_pattern else [root / name.lstrip("/")]
+        inside = [path.resolve() for path in found]
+        if not inside or not all(path.is_relative_to(root) and path.exists() for path in inside):
+            raise ValueError(
+                f"{environment_dir}/Dockerfile: COPY {name}: no such file in the environment directory"
+            )
+        out += inside
+    return out
 
 
 def copy_from_image(image: Path, top: str, target: Path) -> None:

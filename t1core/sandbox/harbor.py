@@ -26,8 +26,8 @@ KNOWN = ((0, 25), (0, 27))  # from, below
 START_DEADLINE_S, TRANSFER_DEADLINE_S = 900.0, 300.0
 _PACK = """
 f=/var/tmp/.t1-$1.tar; mkdir -p /var/tmp; shift
-limit=$1; shift
-timeout -s KILL 5 tmux -S /tmp/.t1-tmux kill-server
+limit=$1; is_end=$2; shift 2
+[ "$is_end" = 0 ] || timeout -s KILL 5 tmux -S /tmp/.t1-tmux kill-server
 for top; do [ -d "/$top" ] && set -- "$@" "$top"; shift; done
 tar -C / -c --exclude='tmp/.t1-*' -- "$@" | head -c "$limit" > "$f"; stat -c %s "$f"
 """
@@ -176,27 +176,36 @@ class Environment:
         """See `Machine.upload`."""
         await self._ask(self._environment.upload_file(source, target), within_s=TRANSFER_DEADLINE_S)
 
-    async def remains(self, directories: Sequence[str], *, into: Path, limit_bytes: int) -> bool:
-        """See `Machine.remains`. The archive is made by the environment's own tar, which the agent may have replaced:
-        then there is nothing, or what it likes."""
-        name = uuid.uuid4().hex
-        tops = [top.removeprefix("/") for top in directories]
-        pack = shell(_PACK, name, str(limit_bytes), *tops)
-        done = await self.run(pack, env={}, cwd="/", within_s=TRANSFER_DEADLINE_S)
-        said = answered(done, box_id=self._box_id)
-        if not said.strip().isdigit():
-            raise BoxBroken(f"box {self._box_id}: its tar makes no archive")
-        archive = into / "000.tar"
-        download = self._environment.download_file(f"/var/tmp/.t1-{name}.tar", archive)
-        fetching = asyncio.create_task(self._ask(download, within_s=TRANSFER_DEADLINE_S))
+    async def download(self, source: str, target: Path, *, limit_bytes: int) -> bool:
+        """See `Machine.download`."""
+        work = self._environment.download_file(source, target)
+        fetching = asyncio.create_task(self._ask(work, within_s=TRANSFER_DEADLINE_S))
         try:
             while not (await asyncio.wait([fetching], timeout=0.5))[0]:  # the size is what the box says it is
-                if archive.exists() and archive.stat().st_size > limit_bytes:
+                if target.exists() and target.stat().st_size > limit_bytes:
                     return False
             await fetching
         finally:
             fetching.cancel()
-        return archive.stat().st_size < limit_bytes
+        return target.stat().st_size <= limit_bytes
+
+    async def archive(
+        self, directories: Sequence[str], *, into: Path, limit_bytes: int, is_end: bool
+    ) -> bool:
+        """See `Machine.archive`. The archive is made by the environment's own tar, which the agent may have replaced:
+        then there is nothing, or what it likes."""
+        name = uuid.uuid4().hex
+        tops = [top.removeprefix("/") for top in directories]
+        pack = shell(_PACK, name, str(limit_bytes), str(int(is_end)), *tops)
+        done = await self.run(pack, env={}, cwd="/", within_s=TRANSFER_DEADLINE_S)
+        said = answered(done, box_id=self._box_id)
+        if not said.strip().isdigit():
+            raise BoxBroken(f"box {self._box_id}: its tar makes no archive")
+        packed = f"/var/tmp/.t1-{name}.tar"
+        is_whole = await self.download(packed, into / "000.tar", limit_bytes=limit_bytes)
+        if not is_end:
+            await self.run(["rm", "-f", packed], env={}, cwd="/", within_s=TRANSFER_DEADLINE_S)
+        return is_whole and (into / "000.tar").stat().st_size < limit_bytes
 
     async def remove(self) -> None:
         """See `Machine.remove`."""

@@ -19,8 +19,8 @@ Kind = Literal["bubblewrap", "docker", "harbor"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 LIMITS: Mapping[Kind, str] = {
     "bubblewrap": "processes, memory, disk, file size, open files; no network, no other user, no GPU",
-    "docker": "processes, memory, CPU, file size; disk at its end; no network; users and GPUs as the daemon has them",
-    "harbor": "what the environment holds; disk at its end; no network; users and GPUs as the environment has them",
+    "docker": "processes, memory, CPU, file size; disk now and then; no network; users and GPUs as the daemon has them",
+    "harbor": "what the environment holds; disk now and then; no network; users and GPUs as the environment has them",
 }
 
 

@@ -59,10 +59,17 @@ class Machine(Protocol):
         """Copy a host file to a path whose directory is there. Raises BoxDied."""
         ...
 
-    async def remains(self, directories: Sequence[str], *, into: Path, limit_bytes: int) -> bool:
-        """End what runs there and write those top-level directories to tar archives in the host directory `into`; what
-        lies beyond the limit is missing, and False says so. Raises BoxDied, or BoxBroken when nothing can be had any
-        more."""
+    async def download(self, source: str, target: Path, *, limit_bytes: int) -> bool:
+        """Copy a file to the host; False when it is larger than the limit. Raises BoxDied, ValueError for a file that
+        is not there."""
+        ...
+
+    async def archive(
+        self, directories: Sequence[str], *, into: Path, limit_bytes: int, is_end: bool
+    ) -> bool:
+        """Write those top-level directories to tar archives in the host directory `into`, having ended what runs there
+        if it `is_end`; what lies beyond the limit is missing, and False says so. Raises BoxDied, or BoxBroken when
+        nothing can be had any more."""
         ...
 
     async def remove(self) -> None:

@@ -4,20 +4,25 @@ The layer is unpacked inside a bubblewrap box of this host, never by the host it
 """
 
 import asyncio
+import contextlib
 import logging
+import math
 import shlex
 import tempfile
+import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from t1core.sandbox.bubblewrap import KEPT_DIRECTORIES, BubblewrapSandbox
 from t1core.sandbox.channel import CONTROL_DEADLINE_S
-from t1core.sandbox.dockerfile import RESERVED
+from t1core.sandbox.dockerfile import RESERVED, beside
 from t1core.sandbox.machine import NEEDS, Finished, Machine, answered, exec_script, shell
 from t1core.sandbox.machine_terminal import MachineTerminal
 from t1core.sandbox.sandbox import (
     CUT,
+    MAX_TOPS,
     TERMINAL_HEIGHT,
     TERMINAL_WIDTH,
     BoxBroken,
@@ -31,12 +36,21 @@ from t1core.sandbox.sandbox import (
 
 SNAPSHOT_DEADLINE_S = 300.0
 START_S = 120.0
-MAX_TOPS, MAX_NAME = 48, 80
+MAX_NAME = 80
+LOOK_EVERY_S, LOOK_WITHIN_S = 5.0, 30.0
 ARCHIVE_BYTES = 4 << 20  # what an archive takes beside the files
 KILLED = -9
 OUTPUT_BYTES = 1 << 20  # of each stream; it passes through other people's servers as one answer
 _log = logging.getLogger(__name__)
-_ENV = {"HOME": "/root", "TERM": "xterm-256color", "LANG": "C.UTF-8", "PS1": r"root@box:\w# "}
+# The home of the user that commands run as: what the machine says itself, else what its passwd says.
+_HOME = """
+[ -n "$HOME" ] && printf '%s' "$HOME" && exit
+while IFS=: read -r _ _ uid _ _ home _; do
+  [ "$uid" = "$(id -u)" ] && printf '%s' "$home" && break
+done < /etc/passwd
+"""
+_SIZES = 'for top; do du -sk -- "$top" 2> /dev/null; done'
+_ENV = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "PS1": r"root@box:\w# "}
 
 
 class MachineBox:
@@ -51,12 +65,19 @@ class MachineBox:
         env: Mapping[str, str],
         unpacker: BubblewrapSandbox,
         on_closed: Callable[["MachineBox"], None],
+        entrypoint: Sequence[str] = (),
     ) -> None:
-        """`env` is what the image and the task set; `unpacker` opens the box in which the layer is unpacked."""
+        """`env` is what the image and the task set; `unpacker` opens the box in which the layer is unpacked.
+        `entrypoint` is the image's own, where nothing else has started it."""
         self.spec, self.workdir, self._machine = spec, workdir, machine
         self._env, self._unpacker, self._on_closed = dict(env), unpacker, on_closed
         self._tops: tuple[str, ...] = ()
         self._given_bytes = 0  # of the image's own files in what is kept
+        self._home, self._entrypoint = "", tuple(entrypoint)
+        self._look_at = (
+            math.inf
+        )  # when the disk is next looked at; not before it is known what the image brings
+        self._broken = ""
         self._ending: asyncio.Task[None] | None = None
 
     async def prepare(self) -> None:
@@ -73,11 +94,12 @@ class MachineBox:
             raise ValueError(
                 f"box {self.spec.box_id}: its image lacks {', '.join(missing)}; install them in the Dockerfile"
             )
+        self._home = (await self.ask(_HOME)).decode(errors="replace") or "/"
         self._tops = await self._top_directories()
-        said = await self.ask(
-            'for top; do du -sk -- "$top" 2> /dev/null; done', *self._tops, within_s=START_S
-        )
-        self._given_bytes = sum(int(line.split()[0]) for line in said.splitlines()) << 10
+        self._given_bytes = _total_bytes(await self.ask(_SIZES, *self._tops, within_s=START_S))
+        self._look_at = time.monotonic() + LOOK_EVERY_S
+        if self._entrypoint:
+            await self.ask(beside(self._entrypoint), cwd=self.workdir)
 
     async def ask(
         self, script: str, *args: str, within_s: float = CONTROL_DEADLINE_S, cwd: str = "/"
@@ -92,16 +114,39 @@ class MachineBox:
     ) -> Finished:
         if self._ending is not None:
             raise BoxDied(f"box {self.spec.box_id} is gone: it was closed")
-        home = {} if self.spec.user in ("", "root", "0") else {"HOME": f"/home/{self.spec.user}"}
-        given = {"env": _ENV | home | self._env | dict(env or {}), "cwd": cwd}
+        home = {"HOME": self._home} if self._home else {}
+        given = {"env": home | _ENV | self._env | dict(env or {}), "cwd": cwd}
         try:
-            return await self._machine.run(argv, **given, within_s=within_s)
+            done = await self._machine.run(argv, **given, within_s=within_s)
+            await self._look(given["env"])
+            return done
         except BoxTimeout as silent:
             # Where another program still answers, it is what runs there that holds this one up.
             answer = await self._machine.run(shell("echo here"), **given, within_s=CONTROL_DEADLINE_S)
             if answered(answer, box_id=self.spec.box_id) == b"here\n":
                 raise BoxBroken(f"{silent}, and it answers otherwise") from None
             raise
+
+    async def _look(self, env: Mapping[str, str]) -> None:
+        """Count what it has written, now and then while it is asked for something; raises BoxBroken where that is too
+        much, and from then on. Its own tools count, so it can hide files; at its end the archive is cut."""
+        if not self._broken and time.monotonic() >= self._look_at:
+            self._look_at = math.inf  # one look at a time
+            try:
+                done = await self._machine.run(
+                    shell(_SIZES, *self._tops), env=env, cwd="/", within_s=LOOK_WITHIN_S
+                )
+                written = _total_bytes(answered(done, box_id=self.spec.box_id)) - self._given_bytes
+            except (BoxTimeout, BoxBroken):  # what runs there holds it up
+                written = 0
+            finally:
+                self._look_at = time.monotonic() + LOOK_EVERY_S
+            if written > self.spec.storage_mb << 20:
+                self._broken = (
+                    f"the box has written {written >> 20} MB, its limit is {self.spec.storage_mb} MB"
+                )
+        if self._broken:
+            raise BoxBroken(f"box {self.spec.box_id} is gone: {self._broken}")
 
     async def exec(
         self, cmd: str, *, timeout_s: float, env: Mapping[str, str] | None = None, cwd: str | None = None
@@ -135,16 +180,29 @@ class MachineBox:
             raise ValueError(f"box {self.spec.box_id}: cannot write {target}")
 
     async def get(self, source: str, target: Path) -> None:
-        """See `Box.get`. Raises ValueError when the file cannot be read or is larger than the output limit."""
-        command = (
-            f"[ $(stat -Lc %s -- {shlex.quote(source)}) -le {OUTPUT_BYTES} ] && cat -- {shlex.quote(source)}"
-        )
-        done = await self.exec(command, timeout_s=CONTROL_DEADLINE_S, cwd="/")
-        if done.rc != 0:
-            raise ValueError(
-                f"box {self.spec.box_id}: cannot read {source}: {done.stderr[-200:].decode(errors='replace')}"
-            )
-        target.write_bytes(done.stdout)
+        """See `Box.get`. The box copies it first, so that no link is followed but by the box itself."""
+        place = f"/tmp/.t1-{uuid.uuid4().hex}"
+        limit = self.spec.storage_mb << 20
+        self._look_at = math.inf  # our own copy is none of what the box has written
+        try:
+            copying = f"head -c {limit + 1} -- {shlex.quote(source)} > {place}"
+            done = await self.exec(copying, timeout_s=CONTROL_DEADLINE_S, cwd="/")
+            if done.rc != 0:
+                said = done.stderr[-200:].decode(errors="replace").strip()
+                raise ValueError(f"box {self.spec.box_id}: cannot read {source}: {said}")
+            partial = target.with_name(f".{target.name}.part")
+            is_whole = await self._machine.download(place, partial, limit_bytes=limit)
+            if is_whole:
+                partial.replace(target)
+            else:
+                partial.unlink(missing_ok=True)
+                raise ValueError(
+                    f"box {self.spec.box_id}: cannot read {source}: it is larger than {self.spec.storage_mb} MB"
+                )
+        finally:
+            with contextlib.suppress(BoxDied, BoxBroken, BoxTimeout):
+                await self.ask('rm -f -- "$1"', place)
+            self._look_at = time.monotonic() + LOOK_EVERY_S
 
     async def _top_directories(self) -> tuple[str, ...]:
         names = (await self.ask("cd / && ls -1d -- */")).decode(errors="replace").split("/\n")
@@ -154,17 +212,27 @@ class MachineBox:
         kept = dict.fromkeys([workdir, *KEPT_DIRECTORIES, *self._tops, *new])
         return tuple(top for top in kept if top[1:] not in RESERVED)[: max(MAX_TOPS, len(self._tops))]
 
+    async def copy(self) -> Layer:
+        """See `Box.copy`. What is larger than the box may be is left out."""
+        self._tops = await self._top_directories()
+        try:
+            async with asyncio.timeout(SNAPSHOT_DEADLINE_S):
+                return await self._layer(is_end=False)
+        except TimeoutError:
+            raise BoxDied(f"box {self.spec.box_id}: no copy within {SNAPSHOT_DEADLINE_S:g} s") from None
+
     async def snapshot(self) -> Layer:
         """See `Box.snapshot`. What is larger than the box may be is left out. Cancelled, it closes the box."""
         if self._ending is not None:
             raise BoxDied(f"box {self.spec.box_id} was closed before its snapshot")
+        self._look_at, self._broken = math.inf, ""  # what it has written counts in the archive from here on
         try:
             self._tops = await self._top_directories()
         except BoxBroken:
             _log.warning("box %s: its shell is broken; kept is what it had at the start", self.spec.box_id)
         try:
             async with asyncio.timeout(SNAPSHOT_DEADLINE_S):
-                layer = await self._layer()
+                layer = await self._layer(is_end=True)
         except BaseException as error:
             await self.close()
             if isinstance(error, TimeoutError):
@@ -179,13 +247,17 @@ class MachineBox:
             raise
         return layer
 
-    async def _layer(self) -> Layer:
+    async def _layer(self, *, is_end: bool) -> Layer:
         with tempfile.TemporaryDirectory(prefix="t1-remains-") as place:
             limit = (self.spec.storage_mb << 20) + self._given_bytes + ARCHIVE_BYTES
             is_whole = True
             try:
-                is_whole = await self._machine.remains(self._tops, into=Path(place), limit_bytes=limit)
+                is_whole = await self._machine.archive(
+                    self._tops, into=Path(place), limit_bytes=limit, is_end=is_end
+                )
             except BoxBroken as error:
+                if not is_end:
+                    raise
                 _log.warning("%s: its layer is empty", error)
             unpacking = BoxSpec(
                 box_id=f"{self.spec.box_id}-layer", environment_dir=None, storage_mb=(limit >> 20) + 1
@@ -213,6 +285,12 @@ class MachineBox:
             await self._machine.remove()
         finally:
             self._on_closed(self)
+
+
+def _total_bytes(sizes: bytes) -> int:
+    """Sum of what du printed, in bytes; a line that it did not print counts nothing."""
+    words = [line.split()[:1] for line in sizes.splitlines()]
+    return sum(int(word[0]) for word in words if word and word[0].isdigit()) << 10
 
 
 def refuse_without_room(num_boxes: int, unpacker: BubblewrapSandbox) -> None:

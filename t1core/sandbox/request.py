@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from t1core.records.task import TaskEnvironment
@@ -19,9 +20,10 @@ def box_spec(
     memory_mb: int,
     storage_mb: int,
     max_processes: int,
+    is_for_tests: bool = False,
 ) -> BoxSpec:
-    """The box of a task: what it asks for, within the campaign's limits. Where it asks for more, the limit wins and
-    a warning says so. Raises ValueError for a task that needs several containers."""
+    """The box of a task, or of its separate tests: what it asks for, within the campaign's limits. Where it asks for
+    more, the limit wins and a warning says so. Raises ValueError for a task that needs several containers."""
     if asked.has_compose:
         raise ValueError(
             f"{environment_dir}: docker-compose needs several containers; a box is one: use a Dockerfile"
@@ -39,6 +41,7 @@ def box_spec(
         num_gpus=asked.num_gpus,
         cpus=asked.cpus,
         user=asked.user,
+        is_for_tests=is_for_tests,
     )
 
 
@@ -65,6 +68,15 @@ def refuse_beyond_bubblewrap(spec: BoxSpec, *, has_image: bool) -> None:
         )
     if reasons:
         raise ValueError(f"box {spec.box_id}: " + "; ".join(reasons))
+
+
+def refuse_without_packages(spec: BoxSpec, missing: Sequence[str]) -> None:
+    """Raise ValueError, with the way out, for a Dockerfile that installs what the system under a box does not have."""
+    if missing:
+        raise ValueError(
+            f"box {spec.box_id}: its Dockerfile installs {', '.join(missing)}, nothing can be fetched, and the system "
+            "that boxes run over has no such packages; install them there, or use a sandbox kind that runs images"
+        )
 
 
 def refuse_without_image(spec: BoxSpec) -> None:

@@ -1,6 +1,7 @@
 """The sandbox contract: what a box is, whatever kind holds it.
 
     sandbox.open(spec) -> box: exec, terminal, put, get
+                            -> copy -> layer                it lives on; its files as they are now, to be graded
                             -> close                        killed, its files gone
                             -> snapshot -> layer -> close   killed, its files there to be graded
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 TERMINAL_WIDTH, TERMINAL_HEIGHT = 160, 40
+MAX_TOPS = 48  # top-level directories kept where the box itself names them
 CUT = "cut-at-storage-limit"  # flag of a layer that is not whole since its box wrote more than it may
 
 
@@ -49,7 +51,8 @@ class BoxSpec:
 
     `environment_dir` holds a Dockerfile (a subset is understood) and its files; None is an empty workspace.
     `workdir` is where shells start unless the Dockerfile says otherwise. `docker_image`, `num_gpus`, `cpus` and
-    `user` are what the task asks for: a kind refuses those it cannot honour. Limits: `memory_mb` of data for each
+    `user` are what the task asks for: a kind refuses those it cannot honour. A box that `is_for_tests` becomes what
+    separate tests see, and need not hold the tests themselves. Limits: `memory_mb` of data for each
     process and resident for the box, `storage_mb` for its writable directories together, `max_file_mb` for
     one file.
     """
@@ -67,6 +70,7 @@ class BoxSpec:
     num_gpus: int = 0
     cpus: float | None = None
     user: str = ""
+    is_for_tests: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,13 @@ class Box(Protocol):
         ...
 
     async def get(self, source: str, target: Path) -> None:
-        """Copy a file of the box to the host."""
+        """Copy a file of the box to the host. Raises ValueError when it cannot be read, or is larger than the box may
+        write."""
+        ...
+
+    async def copy(self) -> Layer:
+        """Its writable directories as they are now, beside the box, which goes on meanwhile and afterwards. Raises
+        SandboxUnavailable when there is no place for them, BoxDied, BoxBroken."""
         ...
 
     async def snapshot(self) -> Layer:

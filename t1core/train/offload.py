@@ -96,11 +96,30 @@ def reload(learner: Learner, away: Away) -> None:
     """Bring a learner back. AssertionError if one bit of weights, optimiser state or waiting gradients changed."""
     for storage, host in away.stored:
         storage.resize_(len(host))
-        _bytes_of(storage).copy_(host, non_blocking=True)
     for storage, size in away.dropped:
         storage.resize_(size)
         _bytes_of(storage).zero_()
-    assert state_checksum(learner) == away.checksum, (
+    # In the digest's order, so that it sums up what has arrived while the rest is on its way.
+    state = _state(learner)
+    turn: dict[int, int] = {}
+    for i, name in enumerate(sorted(state)):
+        turn.setdefault(state[name].untyped_storage().data_ptr(), i)
+    arrivals: dict[int, torch.cuda.Event] = {}
+    with _beside():
+        for storage, host in sorted(away.stored, key=lambda pair: turn.get(pair[0].data_ptr(), len(turn))):
+            _bytes_of(storage).copy_(host, non_blocking=True)
+            if storage.device.type == "cuda":
+                arrivals[storage.data_ptr()] = torch.cuda.current_stream().record_event()
+
+    def wait_for(tensor: torch.Tensor) -> None:
+        arrival = arrivals.get(tensor.untyped_storage().data_ptr())
+        if arrival is not None:
+            torch.cuda.current_stream().wait_event(arrival)
+
+    checksum = fast_digest(state, before=wait_for)
+    for arrival in arrivals.values():  # also what the digest does not read
+        torch.cuda.current_stream().wait_event(arrival)
+    assert checksum == away.checksum, (
         "weights, optimiser state or gradients changed while they were off the device"
     )
 
@@ -120,13 +139,17 @@ def _beside() -> Iterator[None]:
 
 def state_checksum(learner: Learner) -> str:
     """Digest of this rank's weights, main parameters, Adam moments and waiting gradients."""
+    return fast_digest(_state(learner))
+
+
+def _state(learner: Learner) -> dict[str, torch.Tensor]:
     tensors = dict(learner.parameters())
     for i, (param, state) in enumerate(_optimised(learner)):
         tensors[f"main.{i}"] = param.data
         tensors |= {f"{key}.{i}": x.reshape(-1) for key, x in state.items() if torch.is_tensor(x)}
     if learner.has_gradients:
         tensors |= {f"gradient.{i}": buffer.grad_data for i, buffer in enumerate(_buffers(learner))}
-    return fast_digest(tensors)
+    return tensors
 
 
 def _kept(learner: Learner) -> Iterator[torch.Tensor]:

@@ -27,9 +27,8 @@ async def examine(directory: Path, *, with_attacks: bool) -> AsyncIterator[str]:
         untouched, empty = await bench.without_work(target)
         yield f"untouched workspace  {_count(untouched)}"
         yield f"empty files          {_count(empty)}"
-        solution = task.path / "solution"
-        if (solution / "solve.sh").is_file():
-            yield f"solution             {_count(await bench.grade('bash /solution/solve.sh', files=solution))}"
+        if all((stage.solution_dir / "solve.sh").is_file() for stage in task.stages):
+            yield f"solution             {_count(await bench.grade('bash /solution/solve.sh', is_solution=True))}"
         if with_attacks:
             async for line in _attack_lines(bench, target, earned=max(untouched.passed, empty.passed)):
                 yield line

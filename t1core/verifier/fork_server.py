@@ -157,9 +157,7 @@ class ForkServer:
                 str(len(links)),
                 *links,
             )
-            pairs = [
-                word for top, host in layer.directories.items() if top != "/logs" for word in (top, str(host))
-            ]
+            pairs = [word for top, host in _seen_by_tests(layer).items() for word in (top, str(host))]
             answer = self._waiting[ident] = self._loop.create_future()
             self._send(
                 [
@@ -242,6 +240,15 @@ class ForkServer:
             if not answer.done():
                 answer.set_exception(GraderLost("the fork server ended"))
                 answer.exception()
+
+
+def _seen_by_tests(layer: Layer) -> Mapping[str, Path]:
+    """The agent's directories that tests see: of /logs, where a report is written, the artifacts alone."""
+    seen = {top: host for top, host in layer.directories.items() if top != "/logs"}
+    logs = layer.directories.get("/logs")
+    if logs is not None and (artifacts := logs / "artifacts").is_dir() and not artifacts.is_symlink():
+        seen["/logs/artifacts"] = artifacts
+    return seen
 
 
 async def _done(future: asyncio.Future, *, within_s: float | None = None) -> bool:

@@ -126,7 +126,7 @@ class Grader:
         A failure of ours gives a Grade without a reward (source NONE), never 0. The layer stays as it is: the
         caller closes it. Raises ValueError for a task without tests or a used `attempt_dir`.
         """
-        if not task.test_names or not (task.path / "tests").is_dir():
+        if not task.test_names or not any(place.is_dir() for place in task.tests):
             raise ValueError(
                 f"task {task.task_id} ({task.path}): no tests to grade with; add tests/test_outputs.py"
             )
@@ -155,12 +155,14 @@ class Grader:
         self._next_id += 1
         staged = self._block.path / f"grade-{self._next_id}"
         try:
-            shutil.copytree(task.path / "tests", staged / "tests")
+            before = [tree_hash(place) for place in task.tests]
+            for place in task.tests:
+                shutil.copytree(place, staged / "tests", dirs_exist_ok=True)
+            given = tree_hash(staged / "tests")
             _make_readable(staged)
             script_path = staged / "tests" / "test.sh"
             script = script_path.read_text() if script_path.exists() else None
             forked = script is None or is_standard(script)
-            before = tree_hash(task.path / "tests")
             canaries = ("test_" + secrets.token_hex(4), "test_" + secrets.token_hex(4))
             run = await server.grade(
                 layer,
@@ -174,7 +176,8 @@ class Grader:
                 memory_mb=self._memory_mb,
                 max_processes=self._max_processes,
             )
-            if not before == tree_hash(task.path / "tests") == tree_hash(staged / "tests"):
+            after = [tree_hash(place) for place in task.tests]
+            if before != after or given != tree_hash(staged / "tests"):
                 run.flags.append("tests-changed")
             return replace(
                 run, canaries=canaries if forked else None, wants_report=forked or asks_for_report(script)
@@ -234,6 +237,7 @@ class Grader:
             cpu_s=run.cpu_s,
             ctrf_version=self._plugin_version,
             stdout_tail=run.log[-LOG_TAIL_BYTES:].decode(errors="replace"),
+            declared=float(solved) if run.declared is None else run.declared.reward,
         )
 
     @staticmethod

@@ -29,6 +29,17 @@ _COLUMNS = {
     "value": "values",
     "flips": "flipped_layers",
 }
+# What the colours of a choice mean, by class, from one end to the other.
+_SCALES = {
+    "gap": [
+        ("g0", f"below {GAP_EDGES[0]:g} nats"),
+        *((f"g{n + 1}", f"{edge:g}") for n, edge in enumerate(GAP_EDGES)),
+    ],
+    "advantage": [(f"a{n}", {0: "lowest", 3: "0", 6: "highest"}.get(n, "&nbsp;")) for n in range(7)],
+    "value": [(f"v{n}", {0: "lowest", _LEVELS - 1: "highest"}.get(n, "&nbsp;")) for n in range(_LEVELS)],
+    "flips": [("f0", "no layer"), ("f1", "1"), ("f2", "2"), ("f3", "3 or more")],
+    "mask": [("m1", "trained on")],
+}
 _FIXED = ("position", "token_id", "weight_version")
 _TITLED = {
     "rollout_logprob": "rollout",
@@ -99,7 +110,14 @@ def strip_legend(tokens: pd.DataFrame) -> str:
         "context, which is not trained on. Point at tokens for their numbers."
         + (f" This run stored no {', no '.join(missing)}." if missing else "")
     )
-    return f'{"".join(buttons)}<p class="note">{note}</p>'
+    scales = "".join(_scale(key) for key in shown)
+    return f'{"".join(buttons)}{scales}<p class="note">{note}</p>'
+
+
+def _scale(key: str) -> str:
+    """What the colours of one choice mean, in the colours themselves; shown while it is chosen."""
+    steps = "".join(f'<span class="{css}">{text}</span>' for css, text in _SCALES[key])
+    return f'<div class="scale {key}">{steps}</div>'
 
 
 def value_jumps(tokens: pd.DataFrame, *, vocabulary: list[str] | None) -> str:
@@ -147,7 +165,7 @@ def _token_list(
         return ""
     tokens = tokens.reset_index(drop=True)
     items = []
-    for index in sorted(top.index):
+    for index in top.index:  # largest first
         token = tokens.loc[index]
         items.append(
             f"<li>{top[index]:{sign}.3f} at "

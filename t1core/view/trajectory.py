@@ -32,7 +32,9 @@ class TrialPage:
         source = (
             self.html.replace('href="#', 'href="about:srcdoc#').replace("&", "&amp;").replace('"', "&quot;")
         )
-        style = f"width:100%;height:{self.height_px}px;border:1px solid #ccc"
+        style = (
+            f"width:100%;height:{self.height_px}px;border:1px solid #ccc;box-sizing:border-box;display:block"
+        )
         return f'<iframe sandbox="" srcdoc="{source}" style="{style}"></iframe>'
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.gpu_gap import Scored, compare, make_row, score
+from benchmarks.gpu_gap import Scored, compare, score
 from benchmarks.gpu_model import active_params, forward_flops, make_shape, num_params, write_random
 from benchmarks.gpu_step import FORWARDS_A_STEP, make_batch
+from t1core.campaign.routing_gap import one_call_row
 from t1core.model.checkpoint import initial_state
 from t1core.records import Batch, Generation
 from t1core.rollout.sglang.server import free_port
@@ -82,7 +83,9 @@ def scored(tmp_path_factory):
         )
 
     prompts = [rng.integers(0, 64, n, dtype=np.int32) for n in (7, 9)]
-    rows = [make_row(prompt, answer(len(prompt)), f"row/{i}") for i, prompt in enumerate(prompts)]
+    rows = [
+        one_call_row(prompt, answer(len(prompt)), f"row/{i}", reward=0.0) for i, prompt in enumerate(prompts)
+    ]
     batch = Batch.from_rows(rows, step=0, num_tests=[1, 1])
     return batch, score(model, {16: batch}, precision="fp32", port=29_531, kernels="plain")[16]
 

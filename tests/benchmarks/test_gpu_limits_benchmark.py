@@ -4,11 +4,13 @@ import asyncio
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from benchmarks.gpu_limits import comparisons, own_routes
 from benchmarks.gpu_model import alone, make_batch, make_shape, write_random
 from benchmarks.gpu_profile import busy_and_gaps, class_of, explain
-from benchmarks.gpu_rollout import play
+from benchmarks.gpu_rollout import play, weights_of
 from t1core.records import ModelCall
 from t1core.train.settings import TrainSettings
 from t1core.train.trainer import Trainer
@@ -102,3 +104,11 @@ def test_trials_are_played_turn_by_turn_and_what_is_captured_becomes_a_row():
 
     assert asyncio.run(play(sample, np.array([[[1, 2], [3, 4]]], np.int32))) == 4
     assert seen == [("0/0", [1, 2], 0), ("0/1", [1, 2, 7, 8, 3, 4], 3)]
+
+
+def test_weights_are_published_in_fp32_whatever_they_are_stored_in(tmp_path):
+    stored = {"a": torch.tensor([1.5, -2.0], dtype=torch.bfloat16), "b": torch.tensor([0.1])}
+    save_file(stored, tmp_path / "model.safetensors")
+    read = weights_of(tmp_path)
+    assert {name: array.dtype.name for name, array in read.items()} == {"a": "float32", "b": "float32"}
+    assert read["a"].tolist() == [1.5, -2.0]

@@ -23,6 +23,7 @@ from t1core.sandbox.bubblewrap import BubblewrapSandbox
 from t1core.sandbox.sandbox import SandboxUnavailable
 from t1core.tito import UnresolvedRetry
 from t1core.verifier.grader import Grader
+from t1core.verifier.stages import StageGrade
 
 LIMITS = AgentLimits(
     max_turns=1, max_new_tokens=32, context_tokens=4096, context_margin_tokens=0, timeout_s=60.0, max_wait_s=1.0,
@@ -269,8 +270,8 @@ def test_a_tasks_own_time_is_kept_below_the_cap_and_cut_at_it(task, tokenizer):
 
 
 def test_missing_routes_abort_the_rollout_and_name_the_engine(task, tokenizer, monkeypatch):
-    async def graded(*_):
-        return Grade(0.5, RewardSource.CTRF, passed=1, total=2, solved=False, tests=())
+    async def graded(*_, is_last):
+        return StageGrade(Grade(0.5, RewardSource.CTRF, passed=1, total=2, solved=False, tests=()), False)
 
     monkeypatch.setattr(TrialRunner, "_grade", graded)
     with pytest.raises(MissingRoutes, match="engine 7: trial trial: the engine returned no routes"):

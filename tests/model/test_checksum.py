@@ -44,3 +44,17 @@ def test_a_view_off_the_grid_of_words_and_a_swap_of_two_words_are_seen():
     assert fast_digest({"x": whole[1:]}) != fast_digest({"x": whole[:-1]})
     assert fast_digest({"x": torch.tensor([1, 2])}) != fast_digest({"x": torch.tensor([2, 1])})
     assert fast_digest({"x": torch.empty(0)}) == fast_digest({"x": torch.empty(0)})
+
+
+def test_the_fast_digest_reads_a_tensor_only_when_it_was_waited_for():
+    filled = {"b": torch.arange(9.0), "a": torch.arange(7.0), "c": torch.ones(3)}
+    late = {name: torch.zeros_like(tensor) for name, tensor in filled.items()}
+    names = {tensor.data_ptr(): name for name, tensor in late.items()}
+    order = []
+
+    def arrive(tensor):
+        order.append(names[tensor.data_ptr()])
+        tensor.copy_(filled[order[-1]])
+
+    assert fast_digest(late, before=arrive) == fast_digest(filled)
+    assert order == ["a", "b", "c"]

@@ -1,5 +1,9 @@
 """A server that speaks the part of Docker's Engine API that boxes use, and really runs commands: each container is a
 bubblewrap box. It stands in for a daemon in tests; Docker's own command line is held against it where it is installed.
+
+A container runs its entrypoint with its command, and has ended when that has. Who a command runs as is looked up as a
+daemon does, refused where nobody is called so, and decides its HOME; but all run as the box's one uid, so that neither
+a file's owner nor a permission can be tested here. While a container is paused it takes no command; its processes run.
 """
 
 import asyncio
@@ -28,13 +32,20 @@ class Refused(Exception):
 class Container:
     def __init__(self, ident, asked):
         self.id, self.asked, self.box, self.layer, self.oom_killed = ident, asked, None, None, False
+        self.main, self.is_paused = None, False
+
+    @property
+    def is_up(self):
+        return self.box is not None and self.layer is None and not self.main.done()
 
 
 class DockerServer:
-    """`images` maps a name to the directory of its Dockerfile, or None for an empty one."""
+    """`images` maps a name to the directory of its Dockerfile, or None for an empty one; `users` are what an image's
+    /etc/passwd says: name, uid and home; `image_users` what its USER says."""
 
     def __init__(self, path):
         self.path, self.images, self.containers, self.execs = path, {}, {}, {}
+        self.users, self.image_users, self.ran_as = {"root": (0, "/root")}, {}, []
         self.requests, self.queries, self._ids = [], [], itertools.count()
         self._boxes = BubblewrapSandbox()
         self._place = tempfile.TemporaryDirectory(prefix="t1-docker-")
@@ -45,6 +56,9 @@ class DockerServer:
 
     async def close(self):
         self._server.close()
+        for container in self.containers.values():
+            if container.main is not None:
+                container.main.cancel()
         await self._boxes.close()
         self._place.cleanup()
 
@@ -114,8 +128,10 @@ class DockerServer:
         else:
             writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n\r\n".encode())
         asked = run["asked"]
-        env = dict(pair.split("=", 1) for pair in asked.get("Env") or ())
-        done = await run["container"].box.exec(
+        container = run["container"]
+        env = self._home(asked.get("User") or container.asked.get("User") or self._user_of(container))
+        env |= dict(pair.split("=", 1) for pair in asked.get("Env") or ())
+        done = await container.box.exec(
             shlex.join(asked["Cmd"]), timeout_s=600, env=env, cwd=asked.get("WorkingDir") or None
         )
         run["code"] = done.rc if done.rc >= 0 else 128 - done.rc
@@ -124,6 +140,21 @@ class DockerServer:
                 piece = data[at : at + 20_000]
                 writer.write(bytes([which, 0, 0, 0]) + len(piece).to_bytes(4, "big") + piece)
         await writer.drain()
+
+    def _user_of(self, container):
+        return self.image_users.get(container.asked["Image"], "root")
+
+    def _home(self, user):
+        """HOME of a user by name or uid, as a daemon finds it in the container."""
+        name = user.partition(":")[0]
+        for known, (uid, home) in self.users.items():
+            if name in (known, str(uid)):
+                self.ran_as.append(known)
+                return {"HOME": home}
+        if name.isdigit():
+            self.ran_as.append(name)
+            return {"HOME": "/"}
+        raise Refused(400, f"unable to find user {name}: no matching entries in passwd file")
 
     async def _answer(self, method, path, query, body):
         words = path.strip("/").split("/")
@@ -146,7 +177,10 @@ class DockerServer:
             case "GET", "images", *name, "json":
                 if "/".join(name) not in self.images:
                     raise Refused(404, "No such image")
-                return self._json({"Id": "sha256:0"})
+                directory = self.images["/".join(name)]
+                given = self._recipe(directory)
+                config = {"Entrypoint": list(given.entrypoint) if given and given.entrypoint else None}
+                return self._json({"Id": "sha256:0", "Config": config})
             case "POST", "containers", "create":
                 return self._create(json.loads(body), ident=query.get("name"))
             case "GET", "containers", "json":
@@ -173,6 +207,10 @@ class DockerServer:
         self.images[tag] = directory
         return self._json({"stream": "Successfully built"})
 
+    @staticmethod
+    def _recipe(directory):
+        return read_recipe((directory / "Dockerfile").read_text(), workdir="/app") if directory else None
+
     def _create(self, asked, *, ident=None):
         if asked["Image"] not in self.images:
             raise Refused(404, f"No such image: {asked['Image']}")
@@ -192,23 +230,42 @@ class DockerServer:
                     memory_mb=limits["Memory"] >> 20, max_processes=limits["PidsLimit"],
                 )  # fmt: skip
                 container.box = await self._boxes.open(spec)
+                self._home(asked.get("User") or self._user_of(container))
+                main = [*(asked.get("Entrypoint") or ()), *(asked.get("Cmd") or ())]
+                container.main = asyncio.ensure_future(
+                    container.box.exec(shlex.join(main), timeout_s=100_000)
+                )
+                container.main.add_done_callback(lambda done: done.cancelled() or done.exception())
                 return 204, "text/plain", b""
             case "GET", "json":
-                recipe = (
-                    read_recipe((directory / "Dockerfile").read_text(), workdir="/app") if directory else None
-                )
+                recipe = self._recipe(directory)
                 env = [f"{k}={v}" for k, v in (recipe.env if recipe else {}).items()] + container.asked["Env"]
                 config = {"WorkingDir": recipe.workdir if recipe else "", "Env": env, "Tty": False}
-                is_up = container.box is not None and container.layer is None
-                status = "created" if container.box is None else "running" if is_up else "exited"
-                state = {"OOMKilled": container.oom_killed, "Running": is_up, "Status": status}
+                status = "created" if container.box is None else "running" if container.is_up else "exited"
+                state = {
+                    "OOMKilled": container.oom_killed,
+                    "Running": container.is_up,
+                    "Paused": container.is_paused,
+                    "Status": status,
+                }
                 return self._json({"Id": container.id, "Name": "/c", "Config": config, "State": state})
             case "POST", "exec":
-                if container.layer is not None:
+                if not container.is_up:
                     raise Refused(409, f"container {container.id} is not running")
+                if container.is_paused:
+                    raise Refused(
+                        409, f"container {container.id} is paused, unpause the container before exec"
+                    )
+                asked = json.loads(body)
+                self._home(asked.get("User") or container.asked.get("User") or self._user_of(container))
                 ident = f"e{len(self.execs)}"
-                self.execs[ident] = {"container": container, "asked": json.loads(body), "code": None}
+                self.execs[ident] = {"container": container, "asked": asked, "code": None}
                 return self._json({"Id": ident}, status=201)
+            case "POST", ("pause" | "unpause") as what:
+                if not container.is_up or container.is_paused == (what == "pause"):
+                    raise Refused(409, f"container {container.id} cannot {what}")
+                container.is_paused = what == "pause"
+                return 204, "text/plain", b""
             case "POST", "kill":
                 if container.layer is not None:
                     raise Refused(409, "is not running")

@@ -2,6 +2,8 @@
 
 import asyncio
 import functools
+import itertools
+import os
 import tempfile
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from t1core.sandbox.sandbox import BoxDied, SandboxUnavailable
 from tests.sandbox.boxes import host_processes
 from tests.sandbox.kinds import KINDS, in_kind, skip_where_unable
+from tests.sandbox.test_lifetime import CancelledAt, as_coroutine
 from tests.sandbox.tiny_image import make_image
 
 
@@ -68,6 +71,46 @@ def test_the_terminal_waits_for_the_shell_and_shows_what_is_new(kind):
         )
         assert not await terminal.send_keys("cat\n", max_wait_s=0.3)
         assert await terminal.send_keys("C-c", max_wait_s=60)
+
+    kind(run)
+
+
+def test_a_copy_holds_what_the_box_holds_now_and_the_box_lives_on(kind):
+    async def run(sandbox, spec):
+        box = await sandbox.open(spec(env={"A": "1"}))
+        await box.exec("mkdir d; echo x > 'd/a b'; ln -s /etc/passwd l; ln 'd/a b' hard", timeout_s=30)
+        await box.exec("rm -f given.txt; mkdir -p /tmp/e; chmod 0 d; (sleep 58.5 &)", timeout_s=30)
+        layer = await box.copy()
+        app = layer.directories["/app"]
+        assert ((app / "d" / "a b").read_text(), (app / "l").is_symlink()) == ("x\n", True)
+        assert (layer.workdir, layer.env) == ("/app", {"A": "1"})
+        await box.exec("chmod 700 d; echo y > 'd/a b'", timeout_s=30)
+        assert (app / "d" / "a b").read_text() == "x\n"
+        assert (app / "hard").read_text() == "x\n" and (layer.directories["/tmp"] / "e").is_dir()
+        assert host_processes("sleep 58.5") != []
+        layer.close()
+        await box.close()
+        with pytest.raises(BoxDied):
+            await box.copy()
+        assert [entry.name for entry in sandbox.state_path.iterdir()] == ["etc"]
+
+    kind(run)
+
+
+def test_a_file_larger_than_an_answer_is_got_whole_and_one_larger_than_the_box_may_write_is_refused(
+    kind, tmp_path
+):
+    async def run(sandbox, spec):
+        box = await sandbox.open(spec(storage_mb=40))
+        content = os.urandom(8_400_000)
+        (tmp_path / "given").write_bytes(content)
+        await box.put(tmp_path / "given", "/app/f")
+        await box.get("/app/f", tmp_path / "f")
+        assert (tmp_path / "f").read_bytes() == content
+        for path, why in (("/dev/zero", "it is larger than 40 MB"), ("/app", "cannot read")):
+            with pytest.raises(ValueError, match=why):
+                await box.get(path, tmp_path / "none")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["f", "given"]
 
     kind(run)
 
@@ -147,3 +190,33 @@ def test_what_a_kind_cannot_honour_is_refused_with_the_reason(name, asked, why):
             await sandbox.open(spec(**asked))
 
     in_kind(name, run, image=None)
+
+
+@pytest.mark.parametrize("way", ["close", "snapshot", "copy"])
+def test_a_cancellation_at_any_wait_of_an_environments_life_leaves_nothing_in_harbor(way):
+    skip_where_unable("harbor")
+    from tests.sandbox import harbor_environment
+
+    async def run(sandbox, spec):
+        async def life():
+            box = await sandbox.open(spec())
+            try:
+                if way != "close":
+                    (await getattr(box, way)()).close()
+            finally:
+                await box.close()
+
+        await life()
+        num_free = sandbox._unpacker.num_free
+        for number in itertools.count(1):
+            work = CancelledAt(life(), (number,))
+            (outcome,) = await asyncio.gather(as_coroutine(work), return_exceptions=True)
+            async with asyncio.timeout(60):
+                while sandbox._boxes or harbor_environment.live or sandbox._unpacker.num_free != num_free:
+                    await asyncio.sleep(0.01)
+            if outcome is None:
+                break
+            assert isinstance(outcome, asyncio.CancelledError), outcome
+        assert number > 5
+
+    in_kind("harbor", run, image=None)

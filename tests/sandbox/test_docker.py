@@ -14,12 +14,15 @@ import pytest
 from typer.testing import CliRunner
 
 from t1core.cli import app
-from t1core.sandbox import docker_api, machine_terminal
+from t1core.records import HealthCheck
+from t1core.sandbox import docker_api, machine_box, machine_terminal
 from t1core.sandbox.docker import OWNER, DockerSandbox
 from t1core.sandbox.docker_api import DockerApi, DockerError, DockerSilent
+from t1core.sandbox.healthcheck import wait_healthy
 from t1core.sandbox.kinds import probe_kind
 from t1core.sandbox.sandbox import CUT, BoxBroken, BoxDied, SandboxUnavailable
 from t1core.verifier.grader import Grader
+from tests.sandbox import docker_server
 from tests.sandbox.boxes import spec
 from tests.sandbox.kinds import IMAGE, in_kind
 from tests.sandbox.test_lifetime import CancelledAt, as_coroutine
@@ -165,7 +168,8 @@ def test_an_agent_that_breaks_its_containers_tools_is_judged_by_what_it_leaves(a
 def test_more_than_a_box_may_leave_is_cut_and_graded_as_it_is():
     async def run(sandbox, _):
         box = await sandbox.open(spec(docker_image=IMAGE, storage_mb=10))
-        await box.exec("echo kept > kept; head -c 30M /dev/zero > /tmp/f", timeout_s=60)
+        with contextlib.suppress(BoxBroken):  # where it is looked at before its end
+            await box.exec("echo kept > kept; head -c 30M /dev/zero > /tmp/f", timeout_s=60)
         layer = await box.snapshot()
         assert (layer.directories["/app"] / "kept").read_text() == "kept\n"
         assert layer.flags == (CUT,)
@@ -186,6 +190,107 @@ def test_the_images_own_files_are_no_part_of_what_a_box_may_write(tmp_path):
         assert (layer.directories["/work"] / "kept").read_text() == "kept\n"
         assert (layer.directories["/tmp"] / "given").stat().st_size == 20 << 20 and layer.flags == ()
         layer.close()
+
+    with_docker(run)
+
+
+def test_a_box_that_writes_too_much_is_ended_while_it_runs_and_graded_as_it_is(monkeypatch):
+    monkeypatch.setattr(machine_box, "LOOK_EVERY_S", 0.0)
+
+    async def run(sandbox, _):
+        box = await sandbox.open(spec(docker_image=IMAGE, storage_mb=10))
+        await box.exec("echo kept > kept; head -c 3M /dev/zero > /tmp/f", timeout_s=60)
+        with pytest.raises(BoxBroken, match=r"has written 3\d MB, its limit is 10 MB"):
+            await box.exec("head -c 30M /dev/zero > /tmp/g", timeout_s=60)
+        with pytest.raises(BoxBroken, match="its limit is 10 MB"):  # for good, whatever is removed
+            await box.exec("rm /tmp/g", timeout_s=60)
+        layer = await box.snapshot()
+        assert (layer.directories["/app"] / "kept").read_text() == "kept\n"
+        layer.close()
+
+    with_docker(run)
+
+
+@pytest.mark.parametrize(
+    ("asked", "of_image", "ran_as", "home"),
+    [
+        ("", "", "root", "/root"),
+        ("bob", "", "bob", "/srv/bob"),
+        ("1001", "", "1001", "/"),
+        ("", "bob", "bob", "/srv/bob"),
+        ("root", "bob", "root", "/root"),
+    ],
+)
+def test_commands_run_as_the_tasks_user_else_the_images_in_that_ones_home(asked, of_image, ran_as, home):
+    async def run(sandbox, _):
+        sandbox.server.users["bob"] = (1000, "/srv/bob")
+        if of_image:
+            sandbox.server.image_users[IMAGE] = of_image
+        box = await sandbox.open(spec(docker_image=IMAGE, user=asked))
+        sandbox.server.ran_as.clear()
+        done = await box.exec('echo "$HOME"', timeout_s=60)
+        assert (done.stdout.decode(), set(sandbox.server.ran_as)) == (f"{home}\n", {ran_as})
+
+    with_docker(run)
+
+
+def test_a_user_that_the_image_does_not_have_is_the_tasks_fault():
+    async def run(sandbox, _):
+        with pytest.raises(ValueError, match="unable to find user eve"):
+            await sandbox.open(spec(docker_image=IMAGE, user="eve"))
+        assert sandbox.server.containers == {}
+
+    with_docker(run)
+
+
+def test_an_images_entrypoint_is_started_beside_the_first_process_which_nothing_it_does_can_end(tmp_path):
+    directory = environment(
+        tmp_path,
+        *("FROM org/base", "WORKDIR /work", "COPY given.txt .", 'CMD ["never"]'),
+        'ENTRYPOINT ["bash", "-c", "cat given.txt > /tmp/up; exec \\"$@\\"", "start"]',
+    )
+
+    async def run(sandbox, _):
+        box = await sandbox.open(spec(environment_dir=directory))
+        await wait_healthy(box, HealthCheck("grep given /tmp/up", interval_s=0.1, retries=300))
+        (container,) = sandbox.server.containers.values()
+        assert container.asked["Entrypoint"][:2] == ["bash", "-c"] and container.asked["Cmd"] == []
+        assert (await box.exec("pkill -xf 'sleep infinity'; sleep 0.1", timeout_s=60)).rc == 0
+        assert container.is_up
+
+    with_docker(run)
+
+
+def test_a_container_whose_first_process_ends_is_gone():
+    async def run(sandbox, _):
+        sandbox.server.images[IMAGE] = None
+        box = await sandbox.open(spec(docker_image=IMAGE))
+        (container,) = sandbox.server.containers.values()
+        container.main.cancel()
+        with pytest.raises(BoxBroken, match="is not running"):
+            await box.exec("true", timeout_s=60)
+
+    with_docker(run)
+
+
+def test_a_container_stands_still_while_it_is_copied_and_goes_on_after_a_failure():
+    async def run(sandbox, _):
+        server = sandbox.server
+        box = await sandbox.open(spec(docker_image=IMAGE))
+        (await box.copy()).close()
+        orders = [path.rpartition("/")[2] for method, path in server.requests if method == "POST"]
+        assert [what for what in orders if what in ("pause", "unpause")] == ["pause", "unpause"]
+        (container,) = server.containers.values()
+        assert not container.is_paused
+
+        def lost(*_):
+            assert container.is_paused
+            raise docker_server.Refused(500, "no disk")
+
+        server._read = lost
+        with pytest.raises(BoxDied, match="no disk"):
+            await box.copy()
+        assert not container.is_paused and (await box.exec("true", timeout_s=60)).rc == 0
 
     with_docker(run)
 
@@ -257,13 +362,13 @@ def test_containers_of_a_process_that_is_gone_are_removed():
     with_docker(run)
 
 
-@pytest.mark.parametrize("way", ["close", "snapshot"])
+@pytest.mark.parametrize("way", ["close", "snapshot", "copy"])
 def test_a_cancellation_at_any_wait_of_a_containers_life_leaves_nothing(way):
     async def life(sandbox):
         box = await sandbox.open(spec(docker_image=IMAGE))
         try:
-            if way == "snapshot":
-                (await box.snapshot()).close()
+            if way != "close":
+                (await getattr(box, way)()).close()
         finally:
             await box.close()
 

@@ -9,11 +9,15 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from t1core.campaign.preflight import check_machine
 from t1core.cli import app
+from t1core.config import load_config
+from t1core.sandbox import doctor
 from t1core.sandbox.bubblewrap import BubblewrapSandbox
 from t1core.sandbox.doctor import probe
 from t1core.sandbox.room import room
 from t1core.sandbox.sandbox import SandboxUnavailable
+from t1core.sandbox.state import box_root
 
 PROBE = (
     "import dataclasses, json\nfrom t1core.sandbox.doctor import probe\n"
@@ -45,6 +49,22 @@ def test_the_command_says_what_limits_the_boxes():
     limits = {" ".join(line[:-1]): int(line[-1]) for line in lines if line[-2][-1] == ":"}
     assert set(limits) == {"memory:", "open files:", "processes:", "uids:"}
     assert abs(min(limits.values()) - number) <= number // 10
+
+
+def test_an_overlay_root_is_tried_and_what_keeps_it_from_working_is_said(monkeypatch):
+    if os.geteuid() != 0:
+        assert probe().overlay.fix == "run as root"
+        return
+    assert probe().overlay is None
+    assert not [path for path in box_root().glob("try-*")]
+    monkeypatch.setattr(doctor, "_OVERLAY", "t1core.sandbox.inbox.none")
+    found = probe().overlay
+    assert found.what.startswith("an overlay root does not work: ") and "kernel 5.19" in found.fix
+    said = CliRunner().invoke(app, ["doctor"]).stdout
+    assert f"overlay root     no: {found.what[:40]}" in said and "sandbox.image_root=read_only" in said
+    overlaid = load_config("quickstart", ["sandbox.image_root=overlay", "sandbox.image_dir=/"])
+    with pytest.raises(ValueError, match=r"sandbox\.image_root=overlay: an overlay root does not work"):
+        check_machine(overlaid)
 
 
 def test_missing_tools_are_named_with_the_command_that_installs_them(monkeypatch, tmp_path):

@@ -31,4 +31,4 @@ def test_harbors_environments_keep_the_contract():
         command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout[-3000:]
-    assert "10 passed" in done.stdout and "skipped" not in done.stdout
+    assert "15 passed" in done.stdout and "skipped" not in done.stdout

@@ -118,7 +118,7 @@ class CancelledAt:
 
 
 @pytest.mark.parametrize("again", [(), (1,)], ids=["once", "twice"])
-@pytest.mark.parametrize("way", ["close", "snapshot"])
+@pytest.mark.parametrize("way", ["close", "snapshot", "copy"])
 def test_a_cancellation_at_any_wait_of_a_boxs_life_leaves_nothing(tmp_path, way, again):
     (tmp_path / "Dockerfile").write_text("FROM ubuntu:24.04\nRUN sleep 0.02\n")
 
@@ -126,8 +126,8 @@ def test_a_cancellation_at_any_wait_of_a_boxs_life_leaves_nothing(tmp_path, way,
         box = await sandbox.open(spec(environment_dir=tmp_path))
         try:
             await box.exec("sleep 50.5 & sleep 0.02", timeout_s=30)
-            if way == "snapshot":
-                layer = await box.snapshot()
+            if way != "close":
+                layer = await getattr(box, way)()
                 layer.close()
         finally:
             await box.close()

@@ -8,6 +8,8 @@ error).
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from t1core.records.task import Artifact, Collect, HealthCheck, McpServer
+
 TESTS = "import pathlib\n\n\ndef test_a(): assert pathlib.Path('/app/a').exists()\n\n\ndef test_b(): assert True\n"
 
 
@@ -47,6 +49,84 @@ def refused(name, toml, why, files=None):
     return Case(name, toml, ("refused", why), files or {})
 
 
+LIKE_AN_ENVIRONMENT = """
+docker_image = "org/tests:1"
+os = "linux"
+cpus = 1
+memory_mb = 128
+storage_mb = 32
+gpus = 0
+gpu_types = []
+workdir = "/app/w"
+skills_dir = ""
+mcp_servers = []
+network_mode = "no-network"
+env = { A = "1" }
+"""
+STEPS = """
+multi_step_reward_strategy = 'mean'
+artifacts = ['/app/a']
+[verifier]
+env = { WHO = "all", WHAT = "x" }
+[agent]
+timeout_sec = 9
+[[steps]]
+name = 'one'
+min_reward = 0.5
+artifacts = ['/app/b']
+[steps.agent]
+timeout_sec = 5
+network_mode = "no-network"
+[steps.verifier]
+timeout_sec = 7
+environment_mode = "separate"
+env = { WHO = "one" }
+network_mode = "no-network"
+[steps.healthcheck]
+command = 'true'
+interval_sec = 1
+timeout_sec = 2
+start_period_sec = 0
+start_interval_sec = 3
+retries = 4
+[[steps]]
+name = 'two'
+[[steps.verifier.collect]]
+command = 'date > /app/now'
+"""
+STEP_FILES = {
+    "instruction.md": None,
+    "steps/one/instruction.md": "Make a.\n",
+    "steps/one/workdir/setup.sh": "true\n",
+    "steps/two/instruction.md": "Make b.\n",
+    "steps/two/tests/test_outputs.py": "def test_c(): assert True\n",
+}
+STEPS_FOUND = {
+    "instruction": "Make a.\n",
+    "test_names": (
+        "one/test_outputs.py::test_a",
+        "one/test_outputs.py::test_b",
+        "two/test_outputs.py::test_c",
+    ),
+    "agent_timeout_s": 14.0,
+    "takes_final_reward": False,
+    "steps__0__step_name": "one",
+    "steps__0__instruction": "Make a.\n",
+    "steps__0__agent_timeout_s": 5.0,
+    "steps__0__verifier_timeout_s": 7.0,
+    "steps__0__verifier_env": {"WHO": "one", "WHAT": "x"},
+    "steps__0__min_reward": 0.5,
+    "steps__0__healthcheck": HealthCheck("true", 1.0, 2.0, 0.0, 3.0, 4),
+    "steps__0__workdir_files__name": "workdir",
+    "steps__0__separate_tests__artifacts": (Artifact("/app/a"), Artifact("/app/b")),
+    "steps__1__instruction": "Make b.\n",
+    "steps__1__test_names": ("test_outputs.py::test_c",),
+    "steps__1__agent_timeout_s": 9.0,
+    "steps__1__verifier_env": {"WHO": "all", "WHAT": "x"},
+    "steps__1__min_reward": None,
+    "steps__1__separate_tests": None,
+    "steps__1__collect": (Collect("date > /app/now", 60.0),),
+}
 MCP = "[[environment.mcp_servers]]\nname = 'db'\n"
 CASES = (
     honoured("empty", "", verifier_timeout_s=600.0, agent_timeout_s=None),
@@ -81,12 +161,38 @@ CASES = (
     honoured("verifier_root", '[verifier]\nuser = "root"'),
     refused("verifier_user", '[verifier]\nuser = "bob"', r"verifier\.user 'bob'"),
     honoured("verifier_shared", '[verifier]\nenvironment_mode = "shared"'),
-    refused("verifier_separate", '[verifier]\nenvironment_mode = "separate"', r"verifier\.environment_mode"),
-    refused("verifier_environment", "[verifier.environment]\ncpus = 1", r"verifier\.environment"),
+    honoured(
+        "verifier_separate",
+        '[verifier]\nenvironment_mode = "separate"\n[environment]\nenv = { A = "1" }\n',
+        separate_tests__environment__env={"A": "1"},
+        separate_tests__directory__name="environment",
+        separate_tests__artifacts=(),
+    ),
+    honoured(
+        "verifier_environment",
+        'artifacts = ["/app/a", { source = "/app/b", destination = "b", exclude = ["*.o"], service = "main" }]\n'
+        + "[verifier.environment]\n"
+        + LIKE_AN_ENVIRONMENT,
+        {"tests/Dockerfile": "FROM ubuntu\nCOPY . /tests/\n"},
+        separate_tests__environment__memory_mb=128,
+        separate_tests__environment__workdir="/app/w",
+        separate_tests__directory__name="tests",
+        separate_tests__artifacts=(Artifact("/app/a"), Artifact("/app/b", ("*.o",))),
+    ),
     refused(
+        "verifier_allowlist_of_its_own",
+        '[verifier.environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]',
+        r"verifier\.environment\.network_mode",
+    ),
+    honoured(
         "verifier_collect",
         "[[verifier.collect]]\ncommand = 'true'\nservice = 'main'\ntimeout_sec = 5\nuser = 'root'",
-        r"verifier\.collect",
+        collect=(Collect("true", 5.0),),
+    ),
+    refused(
+        "verifier_collect_elsewhere",
+        "[[verifier.collect]]\ncommand = 'true'\nservice = 'db'",
+        r"verifier\.collect\[0\]\.service 'db': a box is one container",
     ),
     said("verifier_network", '[verifier]\nnetwork_mode = "public"', r"verifier\.network_mode asks for one"),
     refused(
@@ -121,21 +227,33 @@ CASES = (
     honoured("env", '[environment]\nenv = { COLOR = "blue" }', env={"COLOR": "blue"}),
     refused("env_of_the_host", '[environment]\nenv = { TOKEN = "${TOKEN}" }', r"environment\.env\.TOKEN"),
     honoured("workdir", '[environment]\nworkdir = "/app/sub"', workdir="/app/sub"),
-    refused(
+    honoured(
         "healthcheck",
-        "[environment.healthcheck]\ncommand = 'true'\ninterval_sec = 1\ntimeout_sec = 1\nstart_period_sec = 0\n"
-        "start_interval_sec = 1\nretries = 1\n",
-        r"environment\.healthcheck",
+        "[environment.healthcheck]\ncommand = 'true'\ninterval_sec = 1\ntimeout_sec = 2\nstart_period_sec = 0\n"
+        "start_interval_sec = 3\nretries = 4\n",
+        environment__healthcheck=HealthCheck("true", 1.0, 2.0, 0.0, 3.0, 4),
     ),
-    refused("skills", '[environment]\nskills_dir = "/skills"', r"environment\.skills_dir"),
-    refused("mcp_sse", MCP + "transport = 'sse'\nurl = 'http://db'\n", r"environment\.mcp_servers"),
-    refused(
-        "mcp_stdio", MCP + "transport = 'stdio'\ncommand = 'db'\nargs = ['x']\n", r"environment\.mcp_servers"
+    honoured(
+        "healthcheck_as_usual",
+        "[environment.healthcheck]\ncommand = 'true'\n",
+        environment__healthcheck=HealthCheck("true", 5.0, 30.0, 0.0, 5.0, 3),
+    ),
+    honoured("skills", '[environment]\nskills_dir = "/skills"', environment__skills_dir="/skills"),
+    refused("mcp_sse", MCP + "transport = 'sse'\nurl = 'http://db'\n", r"environment\.mcp_servers\[0\]\.url"),
+    honoured(
+        "mcp_in_the_box",
+        MCP + "transport = 'sse'\nurl = 'http://localhost:80/sse'\n",
+        environment__mcp_servers=(McpServer("db", "sse", "http://localhost:80/sse"),),
+    ),
+    honoured(
+        "mcp_stdio",
+        MCP + "transport = 'stdio'\ncommand = 'db'\nargs = ['x']\n",
+        environment__mcp_servers=(McpServer("db", "stdio", "db x"),),
     ),
     refused(
         "mcp_http",
         MCP + "transport = 'http'\nurl = 'http://db'\nheaders = { A = 'b' }\n",
-        r"environment\.mcp_servers",
+        r"environment\.mcp_servers\[0\]\.headers",
     ),
     honoured("no_network", '[environment]\nnetwork_mode = "no-network"'),
     said("network", '[environment]\nnetwork_mode = "public"', r"environment\.network_mode asks for one"),
@@ -147,12 +265,37 @@ CASES = (
         r"environment\.network_mode",
     ),
     honoured("solution_env", '[solution]\nenv = { HINT = "yes" }', solution_env={"HINT": "yes"}),
+    honoured("steps", STEPS, STEP_FILES, **STEPS_FOUND),
+    honoured(
+        "steps_of_which_the_last_counts",
+        "multi_step_reward_strategy = 'final'\n[[steps]]\nname = 'one'\nmin_reward = { reward = 0.5 }\n",
+        {name: text for name, text in STEP_FILES.items() if "/two/" not in name},
+        takes_final_reward=True,
+        steps__0__min_reward=0.5,
+        steps__0__verifier_timeout_s=600.0,
+        test_names=("one/test_outputs.py::test_a", "one/test_outputs.py::test_b"),
+    ),
+    refused("steps_without_files", "[[steps]]\nname = 'one'\n", r"steps/one/instruction\.md is missing"),
     refused(
-        "steps",
-        "multi_step_reward_strategy = 'mean'\n[[steps]]\nname = 'one'\nmin_reward = 0.5\nartifacts = ['/app/a']\n"
-        "[steps.agent]\ntimeout_sec = 5\n[steps.verifier]\ntimeout_sec = 5\n[steps.healthcheck]\ncommand = 'true'\n",
-        "multi-step tasks",
-        {"steps/one/instruction.md": "Make a.\n", "steps/one/tests/test.sh": "true\n"},
+        "steps_with_a_user",
+        "[[steps]]\nname = 'one'\nagent = { user = 'bob' }\n",
+        r"steps\[0\]\.agent\.user 'bob'",
+        STEP_FILES,
+    ),
+    refused(
+        "steps_with_a_network",
+        "[[steps]]\nname = 'one'\n[steps.agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a.org']\n",
+        r"steps\[0\]\.agent\.network_mode",
+        STEP_FILES,
+    ),
+    refused(
+        "steps_with_several_rewards",
+        "[[steps]]\nname = 'one'\nmin_reward = { speed = 1.0 }\n",
+        "a step has one reward",
+        STEP_FILES,
+    ),
+    refused(
+        "a_conversation_to_go_on_from", "", r"trajectory\.json: a conversation", {"trajectory.json": "{}"}
     ),
     said("strategy", 'multi_step_reward_strategy = "final"', "no effect here: multi_step_reward_strategy"),
     said(

@@ -76,13 +76,33 @@ def test_older_sizes_are_read_as_megabytes():
         ('[environment]\nmemory = "lots"', r"environment.memory 'lots': must be a size"),
         ("[environment]\nmemory_mb = 0", r"environment.memory_mb 0: must be a number of megabytes above 0"),
         ('[environment]\ncpus = "2"', r"environment.cpus '2': must be a number of cores"),
-        ("[environment]\ngpus = -1", r"environment.gpus -1: must be a number of GPUs"),
+        ("[environment]\ngpus = -1", r"environment.gpus -1: must be a whole number, 0 or more"),
         ("[environment]\nworkdir = true", r"environment.workdir True: must be text"),
         ('[environment]\nos = "windows"', r"environment.os 'windows': boxes are Linux"),
         ("[environment]\ntpu = { type = 'v5' }", r"boxes have no TPU"),
-        ("[environment.healthcheck]\ncommand = 'x'", r"boxes run no service"),
-        ("[[environment.mcp_servers]]\nname = 'x'", r"no MCP client"),
-        ("[environment]\nskills_dir = '/s'", r"no skills"),
+        ("[environment.healthcheck]\nretries = 2", r"environment.healthcheck.command None: is missing here"),
+        (
+            "[environment.healthcheck]\ncommand = 'x'\nretries = 0.5",
+            r"healthcheck.retries 0.5: must be a whole",
+        ),
+        (
+            "[environment.healthcheck]\ncommand = 'x'\ninterval_sec = -1",
+            r"healthcheck.interval_sec -1: must be",
+        ),
+        ("[[environment.mcp_servers]]\nname = 'x'", r"environment.mcp_servers\[0\].url None: is missing"),
+        (
+            "[[environment.mcp_servers]]\nname = 'x'\nurl = 'http://db:80/sse'",
+            r"environment.mcp_servers\[0\].url 'http://db:80/sse': boxes have no network",
+        ),
+        (
+            "[[environment.mcp_servers]]\nname = 'x'\nurl = 'http://localhost'\nheaders = { A = 'b' }",
+            r"headers .*told an address and no headers",
+        ),
+        (
+            "[[environment.mcp_servers]]\nname = 'x'\ntransport = 'tcp'",
+            r"must be stdio, sse or streamable-http",
+        ),
+        ("[environment]\nmcp_servers = 3", r"environment.mcp_servers 3: must be tables"),
         (
             "[environment]\nnetwork_mode = 'allowlist'",
             r"environment.network_mode 'allowlist': boxes have no network",
@@ -90,11 +110,40 @@ def test_older_sizes_are_read_as_megabytes():
         ("[agent]\nallowed_hosts = ['a']", r"agent.allowed_hosts \['a'\]: boxes have no network"),
         ("[verifier]\nuser = 'bob'", r"verifier.user 'bob': tests run as root"),
         (
-            "[verifier]\nenvironment_mode = 'separate'",
-            r"verifier.environment_mode 'separate': tests run over",
+            "[verifier]\nenvironment_mode = 'apart'",
+            r"verifier.environment_mode 'apart': must be \"shared\" or \"separate\"",
         ),
-        ("[verifier.environment]\ncpus = 1", r"not in an environment of their own"),
-        ("[[verifier.collect]]\npath = 'x'", r"tests see the agent's files"),
+        (
+            "[verifier]\nenvironment_mode = 'shared'\n[verifier.environment]\ncpus = 1",
+            r"verifier.environment_mode 'shared': contradicts",
+        ),
+        ("[verifier.environment]\ntpu = { type = 'v5' }", r"verifier.environment.tpu .*boxes have no TPU"),
+        ("[[verifier.collect]]\nservice = 'main'", r"verifier.collect\[0\].command None: is missing here"),
+        (
+            "[[verifier.collect]]\ncommand = 'x'\nservice = 'db'",
+            r"verifier.collect\[0\].service 'db': a box is one container",
+        ),
+        (
+            "[[verifier.collect]]\ncommand = 'x'\nuser = 'bob'",
+            r"user 'bob': commands run as the box's one user",
+        ),
+        ("artifacts = ['/a/../b']", r"artifacts\[0\].source '/a/../b': must not lead upwards"),
+        ("artifacts = [{ source = '/a', service = 'db' }]", r"artifacts\[0\].service 'db'"),
+        ("artifacts = '/a'", r"artifacts '/a': must be a list of paths"),
+        ("multi_step_reward_strategy = 'best'", r"strategy 'best': must be \"mean\" or \"final\""),
+        ("[[steps]]\nmin_reward = 1", r"steps\[0\].name None: is missing here"),
+        ("[[steps]]\nname = 'a/b'", r"steps\[0\].name 'a/b': must be usable as a directory's name"),
+        ("[[steps]]\nname = 'a'\n[[steps]]\nname = 'A'", r"steps\[1\].name 'A': another step has it"),
+        ("[[steps]]\nname = 'a'\nmin_reward = { speed = 1 }", r"a step has one reward"),
+        ("[[steps]]\nname = 'a'\nmin_reward = 'all'", r"steps\[0\].min_reward 'all': must be a number"),
+        (
+            "[[steps]]\nname = 'a'\nagent = { user = 'bob' }",
+            r"steps\[0\].agent.user 'bob': a box has one user",
+        ),
+        (
+            "[[steps]]\nname = 'a'\nverifier = { user = 'bob' }",
+            r"steps\[0\].verifier.user 'bob': tests run as",
+        ),
         (
             "[environment]\nenv = { TOKEN = '${TOKEN}' }",
             r"environment.env.TOKEN .*write \$\{TOKEN:-default\}",
@@ -107,7 +156,10 @@ def test_what_no_box_can_give_is_refused_with_the_key_and_the_reason(text, messa
     with pytest.raises(ValueError, match=f"task greet: .*{message}"):
         toml = read(text)
         toml.environment(has_compose=False)
-        toml.env("verifier")
+        assert toml.verifier_env is not None
+        assert toml.tests_environment is not None or toml.collect is not None
+        assert toml.artifacts is not None and not toml.takes_final_reward
+        toml.steps()
 
 
 @pytest.mark.parametrize(
@@ -118,6 +170,10 @@ def test_what_no_box_can_give_is_refused_with_the_key_and_the_reason(text, messa
             "no effect here: environment.build_timeout_sec, e",
         ),
         ("artifacts = ['/app/x']", "no effect here: artifacts"),
+        ("[[steps]]\nname = 'a'\nartifacts = ['/app/x']", r"no effect here: steps\[0\].artifacts"),
+        ("[verifier.environment]\nskills_dir = '/s'", "no effect here: verifier.environment.skills_dir"),
+        ("[[steps]]\nname = 'a'\nagnet = {}", r"keys nobody reads: steps\[0\].agnet"),
+        ("[verifier.environment]\nmemroy_mb = 3", "keys nobody reads: verifier.environment.memroy_mb"),
         ("[environment]\nnetwork_mode = 'public'", "environment.network_mode asks for one"),
         (
             "[environment]\nallow_internet = true",

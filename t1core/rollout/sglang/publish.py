@@ -56,6 +56,24 @@ class Publisher:
         stored = await asyncio.to_thread(
             lambda: as_stored(stack_experts(as_tensors(arrays)), dtype=self._dtype)
         )
+        # Hashing releases the interpreter's lock: three sums over the weights, here and on the server, take as long as
+        # the slowest.
+        held, expected, checksum = await asyncio.gather(
+            self._send(version, stored, options),
+            asyncio.to_thread(expected_hashes, stored),
+            asyncio.to_thread(weight_checksum, stored, dtype=self._dtype),
+        )
+        if wrong := wrong_parameters(expected, held):
+            raise RuntimeError(
+                f"after weight version {version} was sent by {self.transport}, {len(wrong)} of {len(expected)} "
+                f"parameters that the server holds are not those sent: {', '.join(wrong[:4])}"
+            )
+        return checksum
+
+    async def _send(
+        self, version: int, stored: Mapping[str, torch.Tensor], options: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """Returns the server's hash of each parameter it then holds."""
         match self.transport:
             case "tensor":
                 await self._by_tensor(stored, options)
@@ -63,18 +81,9 @@ class Publisher:
                 await self._by_disk(version, stored, options)
             case "gloo":
                 await self._by_broadcast(stored, options)
-        await self._verify(version, stored)
-        return await asyncio.to_thread(weight_checksum, stored, dtype=self._dtype)
-
-    async def _verify(self, version: int, stored: Mapping[str, torch.Tensor]) -> None:
         answer = await self._client.bulk("/weights_checker", action="checksum")
-        expected = await asyncio.to_thread(expected_hashes, stored)
         (rank,) = answer["ranks"]
-        if wrong := wrong_parameters(expected, rank["checksums"]):
-            raise RuntimeError(
-                f"after weight version {version} was sent by {self.transport}, {len(wrong)} of {len(expected)} "
-                f"parameters that the server holds are not those sent: {', '.join(wrong[:4])}"
-            )
+        return rank["checksums"]
 
     async def _by_tensor(self, tensors: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> None:
         payload = await asyncio.to_thread(tensor_payload, tensors)

@@ -46,26 +46,32 @@ class Target:
 
 
 def find_target(task: Task, *, workdir: str = "/app") -> Target:
-    """Read the tests and the instruction. Tests that do not parse, and a script alone, give the instruction's paths."""
-    source = "\n".join(path.read_text() for path in sorted((task.path / "tests").glob("*.py")))
+    """Read the tests and the instruction, of all steps. Tests that do not parse, and a script alone, give the
+    instruction's paths."""
+    places = dict.fromkeys(place for stage in task.stages for place in stage.tests)
+    test_files = [path for place in places for path in sorted(place.glob("*.py"))]
+    source = "\n".join(path.read_text() for path in test_files)
+    instruction = "\n".join(stage.instruction for stage in task.stages)
     try:
         tree: ast.AST = ast.parse(source)
+        strings = [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
     except SyntaxError:
-        tree = ast.Module([], [])
-    strings = [
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
-    named = [path for text in (*strings, task.instruction) for path in _ABSOLUTE.findall(text)]
-    words = set(re.findall(r"[\w./-]*[\w-]", task.instruction)) | _joined(tree)
+        tree, strings = ast.Module([], []), []
+    named = [path for text in (*strings, instruction) for path in _ABSOLUTE.findall(text)]
+    words = set(re.findall(r"[\w./-]*[\w-]", instruction)) | _joined(tree)
     named += [
         f"{workdir}/{text}"
         for text in strings
         if _RELATIVE.fullmatch(text) and "." in text[1:] and text in words
     ]
     files = [path for path in dict.fromkeys(named) if _is_the_agents(path)]
-    imported = [f"{place}/{name}.py" for name in _imports(tree) for place in _search_path(tree, workdir)]
+    beside = {path.stem for path in test_files}
+    names = [name for name in _imports(tree) if name not in beside]
+    imported = [f"{place}/{name}.py" for name in names for place in _search_path(tree, workdir)]
     loaded = [path for path in files if path.endswith(".py")] if _LOADERS.search(source) else []
     modules = tuple(dict.fromkeys((*imported, *loaded)))
     programs = tuple(
@@ -76,7 +82,7 @@ def find_target(task: Task, *, workdir: str = "/app") -> Target:
         programs=programs if _STARTERS.search(source) else (),
         files=tuple(files),
         test_names=task.test_names,
-        instruction=task.instruction,
+        instruction=instruction,
     )
 
 
