@@ -91,14 +91,13 @@ def test_a_part_that_dies_is_named():
 def test_a_part_that_was_killed_is_never_started_again_without_its_state(kind):
     arguments = {"rank": 0, "world_size": 1} if kind is TrainerActor else {}
     part = Part("part 5", kind.options(num_cpus=0).remote(**arguments))
-    pid = part.pid()
-    ray.kill(
-        part.actor, no_restart=False
-    )  # as a process that dies by itself: Ray may start it again if it is allowed
+    process = psutil.Process(part.pid())
+    # As a process that dies by itself: Ray may start it again where it is allowed to.
+    ray.kill(part.actor, no_restart=False)
+    process.wait(60)
     for _ in range(2):
         with pytest.raises(PartDied, match="part 5 died during ping"):
             call(part, "ping")
-    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_host_whose_setup_failed_closes_without_an_error_of_its_own():
