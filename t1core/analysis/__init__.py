@@ -47,6 +47,7 @@ from t1core.analysis.kept_results import context_parallel_peaks, predicted_peaks
 from t1core.analysis.learning import QuarterGain, accepted, quarter_gain, reward_curve
 from t1core.analysis.noise import difference_z, noise_table, power, power_curve, score_se, smallest_gain
 from t1core.analysis.pick import pick_trials
+from t1core.analysis.pool import check_pool
 from t1core.analysis.quoted_checks import (
     check_behaviour,
     check_campaigns,
@@ -101,6 +102,7 @@ __all__ = [
     "check_context",
     "check_fidelity",
     "check_learning",
+    "check_pool",
     "check_pools",
     "check_reward_density",
     "check_rewards",

@@ -76,3 +76,31 @@ def audit_pool(
     names = {entry.task_id for entry in entries}
     for line in summary_lines(one for name, one in latest_verdicts(output).items() if name in names):
         say(line)
+
+
+@pool_app.command("convert")
+def convert_pool(
+    form: Annotated[
+        str,
+        typer.Argument(help="terminal-bench, tmax, harbor-registry or intercode-alfa: what the source is"),
+    ],
+    output: Annotated[Path, typer.Option(help="the new pool's directory")],
+    source: Annotated[
+        Path | None,
+        typer.Option(help="directory, records or registry.json; intercode-alfa: the installed package"),
+    ] = None,
+    licence: Annotated[str, typer.Option(help="of the tasks; kept with each")] = "",
+    dataset: Annotated[str, typer.Option(help="of a registry: NAME or NAME@VERSION")] = "",
+) -> None:
+    """Write the tasks of another form as a pool: each is read again, and one has to answer in a box."""
+    import asyncio
+
+    from t1core.pools.convert.conversion import convert
+
+    with interruptible():
+        done = asyncio.run(convert(form, source, output, licence=licence, dataset=dataset))
+    say(f"kept     {done.num_kept} of {done.num_found} tasks in {output}")
+    for reason, count in done.reasons.most_common(8):
+        say(f"refused  {count}: {reason}")
+    for name, told in done.tried.items():
+        say(f"tried    {name}: {told}")

@@ -29,14 +29,18 @@ class Leakage:
 
 def find_leakage(task: Task) -> Leakage:
     """Look through the instruction and the environment's files for what the tests and the solution hold."""
-    secrets = {path.relative_to(task.path).as_posix(): text for path, text in _texts(task.path / "tests")}
-    secrets |= {path.relative_to(task.path).as_posix(): text for path, text in _texts(task.path / "solution")}
+    # Data beside the tests often lies in the workspace as well, and a corrected file is much like the one it corrects.
+    secrets = {
+        path.relative_to(task.path).as_posix(): text
+        for path, text in (*_texts(task.path / "tests"), *_texts(task.path / "solution"))
+        if path.name == "solve.sh" or (path.suffix == ".py" and "def test" in text)
+    }
     workspace = dict(_texts(task.path / "environment"))
     compared = tuple(
         dict.fromkeys(
             literal
             for name, text in secrets.items()
-            if name.startswith("tests/") and name.endswith(".py")
+            if name.endswith(".py")
             for literal in compared_literals(text)
         )
     )

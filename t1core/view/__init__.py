@@ -29,6 +29,7 @@ from t1core.view.heldout import figure_heldout
 from t1core.view.keep import keep_figure, save_figure
 from t1core.view.learning import figure_reward_beside_quoted, figure_turns_and_tokens
 from t1core.view.noise import figure_noise
+from t1core.view.pool_tests import figure_pool_tests
 from t1core.view.pools import figure_pool, figure_tests_per_task
 from t1core.view.reward import figure_reward
 from t1core.view.reward_density import figure_reward_density
@@ -69,6 +70,7 @@ __all__ = [
     "figure_noise",
     "figure_plan_terms",
     "figure_pool",
+    "figure_pool_tests",
     "figure_predicted_peaks",
     "figure_reward",
     "figure_reward_beside_quoted",

@@ -50,19 +50,6 @@ def test_every_figure_beside_quoted_numbers_says_what_is_quoted_measured_or_comp
             assert {"quoted", "measured", "computed"} & _words(one.figure), name
 
 
-def test_no_label_of_an_analysis_runs_over_the_figures_edge(drawn):
-    for name, one in drawn.items():
-        if not one.notebook.startswith("notebooks/analyses/"):
-            continue
-        width, height = one.figure.get_size_inches() * one.figure.dpi
-        for axes in one.figure.axes:
-            labels = [axes.xaxis.label, axes.yaxis.label, *axes.get_yticklabels(), *axes.texts]
-            for label in (label for label in labels if label.get_text() and label.get_visible()):
-                box = label.get_window_extent()
-                assert box.x0 > -1 and box.x1 < width + 1, (name, label.get_text())
-                assert box.y0 > -1 and box.y1 < height + 1, (name, label.get_text())
-
-
 def _words(figure) -> set[str]:
     texts = [figure.get_suptitle()]
     for axes in figure.axes:

@@ -181,6 +181,13 @@ def test_an_audit_goes_on_after_the_last_whole_line_and_does_failures_again(tmp_
     head, verdicts = read_audit(output)
     assert head["model"] == MODEL
     assert {v.task_id: v.standing for v in verdicts} == {f"write-{i}": "accept" for i in range(4)}
+    # What was spent in vain, or on files that have changed since, stays in the sum.
+    assert {v.task_id: v.cost.num_calls for v in verdicts} == {
+        "write-0": 1,
+        "write-1": 2,
+        "write-2": 2,
+        "write-3": 1,
+    }
 
 
 def test_another_model_or_rubric_does_not_go_on_with_the_same_file(tmp_path):

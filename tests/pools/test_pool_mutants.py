@@ -105,6 +105,19 @@ def test_where_literals_stand_is_told_and_copies_of_the_tests_are_named(tmp_path
     assert find_leakage(leaky).copies == ("environment/files/old.py holds tests/test_outputs.py",)
 
 
+def test_data_that_the_tests_share_with_the_workspace_and_a_corrected_file_are_no_leak(tmp_path):
+    text = "first line of the data\nsecond line of the data\nthird line of the data\n"
+    task = write_task(tmp_path / "shared", files={"data.sh": text, "app.py": text})
+    (task / "tests" / "data.sh").write_text(text)
+    (task / "solution" / "app.py").write_text(text + "a line that was missing\n")
+    assert find_leakage(load_task(task)).copies == ()
+    (task / "environment" / "files" / "old.sh").write_text("mkdir -p /app/one/two\nrm -rf /app/three/four\n")
+    (task / "solution" / "solve.sh").write_text(
+        "mkdir -p /app/one/two\nrm -rf /app/three/four\necho a line of its own\n"
+    )
+    assert find_leakage(load_task(task)).copies == ("environment/files/old.sh holds solution/solve.sh",)
+
+
 def test_tests_stand_the_other_way_round_and_all_else_where_it_was():
     source = """import os
 def test_a(): assert helper()

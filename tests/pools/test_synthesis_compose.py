@@ -117,6 +117,9 @@ def test_a_recipe_comes_back_from_json_and_builds_the_same():
     assert list(seeds_of(RECIPES["counted"])) == [WRITE, APPEND]
     with pytest.raises(ValueError, match="operator 'mix' is none of"):
         from_dict({"operator": "mix"})
+    for field, name in (("folder", "a; reboot"), ("folder", "../a"), ("file", "$HOME")):
+        with pytest.raises(ValueError, match="is not plain"):
+            from_dict(to_dict(RECIPES["listed"]) | {field: name})
 
 
 def test_growth_is_a_function_of_the_seed_and_uses_every_operator():

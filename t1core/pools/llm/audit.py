@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,8 @@ async def audit_tasks(
     async def work() -> None:
         for place in waiting:
             verdict = await audit_task(endpoint, place, plan=plan)
+            if place.task_id in done:  # what the attempts before cost was spent, too
+                verdict = replace(verdict, cost=done[place.task_id].cost + verdict.cost)
             append_line(output, json.dumps(verdict.to_dict()))
             say(verdict)
 

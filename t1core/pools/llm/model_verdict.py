@@ -75,7 +75,7 @@ class Repair:
 class ModelVerdict:
     """A line of the audit's file. The first of `judgements` is of the task as it is, each later one of the repair
     before it. A repair that does not raise the standing is dropped. `error` says which step failed; what was found
-    before counts, and the standing is "failed" where nothing was."""
+    before counts, and the standing is "failed" where nothing was. `cost` is of every audit of the task in the file."""
 
     task_id: str
     content_hash: str

@@ -6,9 +6,12 @@ chain       parts one after the other, each in a directory of its own
 constrain   a part in a directory, and one more demand on all the files that it leaves
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
+
+_PLAIN = re.compile(r"[a-z0-9]+(\.[a-z]+)?")
 
 Demand = Literal["listed", "joined", "counted", "sealed"]
 DEMANDS: tuple[Demand, ...] = get_args(Demand)
@@ -81,8 +84,12 @@ def to_dict(recipe: Recipe) -> dict[str, Any]:
 
 
 def from_dict(row: Mapping[str, Any]) -> Recipe:
-    """Read what `to_dict` wrote. ValueError for another operator, KeyError or TypeError for other fields."""
+    """Read what `to_dict` wrote. ValueError for another operator or a name that no draw makes (names are typed into a
+    shell), KeyError or TypeError for other fields."""
     fields = {name: value for name, value in row.items() if name != "operator"}
+    for name in (*fields.get("folders", ()), fields.get("folder", "a"), fields.get("file") or "a"):
+        if not _PLAIN.fullmatch(name):
+            raise ValueError(f"recipe: the name {name!r} is not plain, like moon or moon.txt")
     match row["operator"]:
         case "seed":
             return Seed(**fields)
