@@ -44,7 +44,7 @@ def figure_explained_variance(frame: pd.DataFrame) -> Picture:
     )
     rule(axes, 0.0, "no better than the mean")
     lowest = min(known["critic"].min(), frame["num_tests_baseline"].min(), 0.0)
-    axes.set_ylim(max(lowest, _FLOOR) - 0.08, 1.04)
+    axes.set_ylim(max(lowest, _FLOOR) - 0.4, 1.04)  # room for the legend below the lines
     axes.set_xlabel("step")
     axes.set_ylabel("explained variance of returns")
     axes.legend(loc="lower right")
