@@ -23,6 +23,7 @@ OVERRIDES = (
     "sandbox.kind=docker", "num_steps=1", "train.num_critic_only_steps=0", "agent.max_turns=1",
     "agent.max_new_tokens=16", "rollout.rollout_batch_size=2", "rollout.over_sampling_batch_size=2",
     "rollout.max_live_trials=2",
+    "tasks.startup_sample=0",  # the faults are for the step
 )  # fmt: skip
 
 
