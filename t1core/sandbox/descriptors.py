@@ -14,10 +14,11 @@ def raise_descriptors(num_boxes: int) -> str | None:
     if soft >= needed:
         return None
     if hard != resource.RLIM_INFINITY and hard < needed:
+        fitting = (hard - SPARE_DESCRIPTORS) // BOX_DESCRIPTORS
         return (
             f"{num_boxes} boxes x {BOX_DESCRIPTORS} descriptors + {SPARE_DESCRIPTORS} = {needed} open files are needed "
-            f"and {hard} are the hard limit: run under `ulimit -Hn {needed}`, or lower rollout.max_live_trials to "
-            f"{max(0, hard - SPARE_DESCRIPTORS) // BOX_DESCRIPTORS}"
+            f"and {hard} are the hard limit: run under `ulimit -Hn {needed}`"
+            + (f", or lower rollout.max_live_trials to {fitting}" if fitting > 0 else "")
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else hard, hard))
     return None

@@ -40,3 +40,8 @@ def test_a_hard_limit_that_is_too_low_is_refused_with_the_arithmetic(hard, most)
     told, after = limits(hard, hard, boxes=560)
     assert "560 boxes x 4 descriptors + 64 = 2304 open files are needed" in told
     assert f"lower rollout.max_live_trials to {most}" in told and after == (hard, hard)
+
+
+def test_where_no_box_fits_none_is_offered():
+    told, _ = limits(60, 60, boxes=16)
+    assert "60 are the hard limit: run under `ulimit -Hn 128`" in told and "lower" not in told
