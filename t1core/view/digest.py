@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pydantic import BaseModel
 
 
 def data_digest(*inputs: Any, **named: Any) -> str:
@@ -29,6 +30,8 @@ def _text(value: Any) -> str:
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, BaseModel):
+        return _plain(value.model_dump())
     if isinstance(value, pd.DataFrame | pd.Series):
         return _text(value)
     if isinstance(value, Mapping):

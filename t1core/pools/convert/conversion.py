@@ -152,7 +152,7 @@ async def _try(directories: list[Path]) -> dict[str, tuple[bool, str]]:
                 grade = await bench.grade("true")
                 told, answered = f"untouched {grade.passed} of {grade.total}", grade.reward is not None
                 if (directory / "solution" / "solve.sh").is_file():
-                    solved = await bench.grade("bash /solution/solve.sh", files=directory / "solution")
+                    solved = await bench.grade("bash /solution/solve.sh", is_solution=True)
                     told += f", solution {solved.passed} of {solved.total}"
             except (ValueError, BoxDied, BoxBroken, BoxTimeout) as error:
                 told, answered = f"{type(error).__name__}: {error}"[:200], False
