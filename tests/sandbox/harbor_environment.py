@@ -24,6 +24,8 @@ async def close():
 
 
 class BoxEnvironment(BaseEnvironment):
+    box = None  # until a start has gone so far
+
     @staticmethod
     def type():
         return "test-box"
@@ -51,7 +53,8 @@ class BoxEnvironment(BaseEnvironment):
     async def stop(self, delete):
         if self in live:
             live.remove(self)
-        await self.box.close()
+        if self.box is not None:
+            await self.box.close()
 
     async def exec(self, command, cwd=None, env=None, timeout_sec=None, user=None):
         done = await self.box.exec(command, timeout_s=timeout_sec or 600, cwd=cwd, env=self._merge_env(env))
@@ -70,10 +73,10 @@ class BoxEnvironment(BaseEnvironment):
                 await self.upload_file(path, f"{target_dir}/{path.relative_to(source_dir)}")
 
     async def download_file(self, source_path, target_path):
-        done = await self.box.exec(f"base64 -w 0 -- {shlex.quote(str(source_path))}", timeout_s=60)
-        if done.rc:
-            raise FileNotFoundError(source_path)
-        Path(target_path).write_bytes(base64.b64decode(done.stdout))
+        try:
+            await self.box.get(str(source_path), Path(target_path))
+        except ValueError as error:
+            raise FileNotFoundError(source_path) from error
 
     async def download_dir(self, source_dir, target_dir):
         done = await self.box.exec(f"tar -c -C {shlex.quote(str(source_dir))} . | base64 -w 0", timeout_s=60)
