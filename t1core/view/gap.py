@@ -32,10 +32,10 @@ def _title(frame: pd.DataFrame, shown: list[str]) -> str:
     means = frame[shown].mean()
     if len(shown) < 2:
         how = "replayed" if "replayed" in shown else "left free"
-        gap = f"{means.iloc[0]:.4f} nats a token"
+        gap = f"{means.iloc[0]:.2g} nats a token"
         return f"Trainer and engine differ by {gap} with routes {how} (mean over steps)"
     change = "cuts" if means["replayed"] < means["free"] else "does not cut"
     return (
-        f"Replaying routes {change} the log-prob gap: {means['free']:.4f} nats a token with free routing, "
-        f"{means['replayed']:.4f} with replay (means over steps)"
+        f"Replaying routes {change} the log-prob gap: {means['free']:.2g} nats a token with free routing, "
+        f"{means['replayed']:.2g} with replay (means over steps)"
     )

@@ -100,7 +100,7 @@ def test_the_gap_title_does_not_claim_what_the_numbers_deny():
     assert figure_logprob_gap(logprob_gap(metrics)).get_suptitle().startswith("Replaying routes does not cut")
     alone = metrics_frame(2, logprob_gap__abs_mean=[0.02, 0.04])
     title = figure_logprob_gap(logprob_gap(alone)).get_suptitle().replace("\n", " ")
-    assert title == "Trainer and engine differ by 0.0300 nats a token with routes replayed (mean over steps)"
+    assert title == "Trainer and engine differ by 0.03 nats a token with routes replayed (mean over steps)"
 
 
 def test_explained_variance_far_below_the_axis_is_drawn_at_its_edge_and_said():
