@@ -111,7 +111,8 @@ def figure_domains(quoted: pd.DataFrame, *, families: pd.DataFrame) -> Picture:
     )
     right.set_yticks(mine.index, mine["family"], fontsize=7)
     right.set_xlabel("mean reward of a family")
-    right.legend(loc="center right", fontsize=7)
+    right.set_xlim(right=1.6 * right.get_xlim()[1])  # room for the legend beside the dots
+    right.legend(loc="lower right", fontsize=7)
     rose = int((mine["reward_last"] > mine["reward_first"]).sum())
     finding(
         figure,
