@@ -268,3 +268,57 @@ def test_a_pool_of_which_no_tried_task_answers_is_not_kept(tmp_path):
     with pytest.raises(ValueError, match="not one answers: mute: ValueError"):
         converted("terminal-bench", tmp_path / "source", tmp_path / "pool")
     assert not (tmp_path / "pool").exists()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../beside", "ABSOLUTE", "a/b"])
+def test_a_name_that_leads_elsewhere_is_refused_and_nothing_there_is_touched(tmp_path, name):
+    beside = tmp_path / "out" / "beside"
+    beside.mkdir(parents=True)
+    (beside / "kept").write_text("kept")
+    rows = [ROW, ROW | {"task_id": str(beside) if name == "ABSOLUTE" else name}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = converted("tmax", tmp_path / "train.jsonl", tmp_path / "out" / "pool")
+    assert (done.num_found, done.num_kept) == (2, 1)
+    assert list(done.reasons) == [f"name {rows[1]['task_id']!r} is taken or is no directory's"]
+    assert (beside / "kept").read_text() == "kept"
+
+
+def test_the_second_task_of_a_name_does_not_take_the_first_away(tmp_path):
+    (tmp_path / "train.jsonl").write_text((json.dumps(ROW) + "\n") * 2)
+    done = converted("tmax", tmp_path / "train.jsonl", tmp_path / "pool")
+    assert (done.num_found, done.num_kept, list(done.refused)) == (2, 1, ["task_0"])
+
+
+@pytest.mark.parametrize("wanted", ["{secret}", "../secret", "link", "."])
+def test_files_of_a_record_are_those_beside_it(tmp_path, wanted):
+    (tmp_path / "secret").write_text("of the host")
+    record = tmp_path / "record"
+    record.mkdir()
+    (record / "link").symlink_to(tmp_path / "secret")
+    wanted = wanted.format(secret=tmp_path / "secret")
+    row = ROW | {"container_def": f"%files\n    {wanted} /home/user/x\n"}
+    with pytest.raises(NotConverted, match="not beside the record"):
+        convert_tmax((row, record), tmp_path / "out", about={})
+
+
+def test_a_linked_task_toml_of_a_registry_is_read_and_not_written_through(tmp_path):
+    write_task(tmp_path / "tasks" / "greet")
+    (tmp_path / "common.toml").write_text('[metadata]\nfamily = "greetings"\n')
+    (tmp_path / "tasks" / "greet" / "task.toml").unlink()
+    (tmp_path / "tasks" / "greet" / "task.toml").symlink_to("../../common.toml")
+    listed = [{"name": "d", "tasks": [{"name": "greet", "path": "tasks/greet"}]}]
+    (tmp_path / "registry.json").write_text(json.dumps(listed))
+    converted("harbor-registry", tmp_path / "registry.json", tmp_path / "pool", licence="MIT")
+    (entry,) = Pool.open(tmp_path / "pool").entries
+    assert (entry.family, entry.licence) == ("greetings", "MIT")
+    assert (tmp_path / "common.toml").read_text() == '[metadata]\nfamily = "greetings"\n'
+
+
+def test_a_link_beside_a_terminal_bench_task_is_not_followed(tmp_path):
+    (tmp_path / "secret").write_text("of the host")
+    task = terminal_bench_task(tmp_path / "greet")
+    (task / "file").symlink_to(tmp_path / "secret")
+    (task / "folder").symlink_to(tmp_path)
+    convert_terminal_bench(task, tmp_path / "out", about={})
+    environment = tmp_path / "out" / "environment"
+    assert (environment / "file").is_symlink() and (environment / "folder").is_symlink()

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from t1core.pools.convert.directory import NotConverted
 from t1core.pools.convert.intercode_alfa import (
     convert_intercode_alfa,
     find_package,
@@ -70,9 +69,11 @@ async def convert(
         num_found, refused = 0, {}
         for name, task in tasks:
             num_found += 1
+            # Looked at before any path is made of it: the source names its tasks as it likes.
+            if not name or name.startswith(".") or set("/\0") & set(name) or (partial / name).exists():
+                refused[name] = f"name {name!r} is taken or is no directory's"
+                continue
             try:
-                if (partial / name).exists() or "/" in name or name.startswith("."):
-                    raise NotConverted(f"name {name!r} is taken or is no directory's")
                 (partial / name).mkdir()
                 write(task, partial / name, about=about)
                 _read_again(partial / name)

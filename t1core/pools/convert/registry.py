@@ -59,7 +59,8 @@ def convert_listed(listed: Listed, target: Path, *, about: dict[str, Any]) -> No
         raise NotConverted(f"not on this disk: no task.toml in {looked}; check its repository out there")
     shutil.copytree(place, target, dirs_exist_ok=True, symlinks=True)
     settings = target / "task.toml"
-    text = settings.read_text()
+    text = (place / "task.toml").read_text()
+    settings.unlink()  # a link would lead what is written into the source
     try:
         metadata = tomllib.loads(text).get("metadata", {})
     except tomllib.TOMLDecodeError as error:

@@ -45,10 +45,13 @@ def convert_terminal_bench(place: Path, target: Path, *, about: dict[str, Any]) 
         raise NotConverted(f"{len(compose['services'])} services: a box is one container")
     for path in sorted(place.iterdir()):
         if path.name not in _OURS:
-            copy = shutil.copytree if path.is_dir() else shutil.copy2
             (target / "environment").mkdir(parents=True, exist_ok=True)
-            copy(path, target / "environment" / path.name)
-    shutil.copytree(place / "tests", target / "tests")
+            # Links stay links: what they lead to may be none of the task's.
+            if path.is_dir() and not path.is_symlink():
+                shutil.copytree(path, target / "environment" / path.name, symlinks=True)
+            else:
+                shutil.copy2(path, target / "environment" / path.name, follow_symlinks=False)
+    shutil.copytree(place / "tests", target / "tests", symlinks=True)
     texts = {"instruction.md": str(settings["instruction"]).strip() + "\n"}
     if (solution := _solution(place)) is not None:
         texts["solution/solve.sh"] = solution

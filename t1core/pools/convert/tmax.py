@@ -67,11 +67,13 @@ def convert_tmax(record: Record, target: Path, *, about: dict[str, Any]) -> None
     dockerfile = f"FROM scratch\nWORKDIR {HOME}\n"
     for line in filter(None, map(str.strip, definition.get("files", []))):
         source, _, inside = line.partition(" ")
-        if place is None or not (place / source).exists():
+        if place is None or (beside := _beside(place, source)) is None:
             raise NotConverted(f"%files wants {source}, which is not beside the record")
         (target / "environment").mkdir(parents=True, exist_ok=True)
-        copy = shutil.copytree if (place / source).is_dir() else shutil.copy2
-        copy(place / source, target / "environment" / Path(source).name)
+        if beside.is_dir():
+            shutil.copytree(beside, target / "environment" / Path(source).name, symlinks=True)
+        else:
+            shutil.copy2(beside, target / "environment" / Path(source).name)
         dockerfile += f"COPY {Path(source).name} {inside.strip() or HOME}\n"
     for line in definition.get("environment", []):
         if match := _EXPORT.match(line):
@@ -92,6 +94,12 @@ def convert_tmax(record: Record, target: Path, *, about: dict[str, Any]) -> None
         | {"family": str(row.get("domain") or "unknown"), VERIFIER_KEY: "binary"}
         | {"complexity": str(row.get("task_complexity") or ""), "not_fetched": "; ".join(dropped)[:300]},
     )
+
+
+def _beside(place: Path, source: str) -> Path | None:
+    """What lies below the record's directory under that name, links followed; None for what does not."""
+    found, root = (place / source).resolve(), place.resolve()
+    return found if root in found.parents and found.exists() else None
 
 
 def _sections(definition: str) -> dict[str, list[str]]:
