@@ -146,7 +146,7 @@ async def _run(
             config=config,
             crew=crew,
             run=run,
-            pool=_in_order(pool, config),
+            pool=in_order(pool, config),
             say=log,
             is_evaluated=is_evaluated,
         )
@@ -154,8 +154,9 @@ async def _run(
             await guarded(run_loop(campaign, resumption), crew.watchdog())
 
 
-def _in_order(pool: Pool, config: CampaignConfig) -> Pool:
-    """The pool with its tasks in the order in which an unshuffled campaign trains on them."""
+def in_order(pool: Pool, config: CampaignConfig) -> Pool:
+    """The pool with its training tasks in the order in which an unshuffled campaign trains on them; those that are held
+    out stay as they are, and are evaluated as in any other campaign."""
     keys = {
         "disk": None,
         "most_tests_first": lambda entry: -entry.num_tests,
@@ -163,7 +164,10 @@ def _in_order(pool: Pool, config: CampaignConfig) -> Pool:
         "easiest_first": lambda entry: entry.level or 0,
     }
     key = keys[config.tasks.order]
-    return pool if key is None else replace(pool, entries=tuple(sorted(pool.entries, key=key)))
+    if key is None:
+        return pool
+    ordered = {"train": tuple(sorted(pool.split("train"), key=key))}
+    return replace(pool, index=replace(pool.index, splits={**pool.index.splits, **ordered}))
 
 
 async def _until_signal(work: Coroutine, *, beat: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from t1core.campaign.campaign import closing
+from t1core.campaign.campaign import closing, in_order
 from t1core.campaign.preflight import check_budgets, check_machine, check_plan
 from t1core.campaign.pretraining import alone_unless_launched
 from t1core.campaign.run_name import new_run_name
@@ -49,7 +49,9 @@ def roll_out(config: CampaignConfig, model: Path, *, pool: Path, say: Say = prin
     run = _new_run(config, num_steps=config.num_steps)
     with closing(run, say) as log:
         log(f"run directory: {run.path}")
-        asyncio.run(_roll_out(config, model, opened, run, log))
+        for line in config.experiments:
+            log(f"EXPERIMENT: {line}")
+        asyncio.run(_roll_out(config, model, in_order(opened, config), run, log))
     return Run.open(run.path)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from t1core.campaign.campaign import in_order
 from t1core.campaign.pool_check import check_verifiers
 from t1core.config import load_config
 from t1core.tasks.index import write_index
@@ -67,3 +68,25 @@ def test_the_practice_pool_is_not_asked_again(tmp_path):
     write(tmp_path / "counts")
     write_index(tmp_path)
     assert check_verifiers(load_config("smoke"), Pool.open(tmp_path), say=print) is None
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        ("disk", ["a", "b", "c"]),
+        ("most_tests_first", ["b", "a", "c"]),
+        ("fewest_tests_first", ["c", "a", "b"]),
+        ("easiest_first", ["c", "b", "a"]),
+    ],
+)
+def test_an_unshuffled_campaign_trains_in_its_order_and_evaluates_as_any_other(tmp_path, order, names):
+    for name, number, level in (("a", 2, 3), ("b", 3, 2), ("c", 1, 1)):
+        for split in ("train", "heldout"):
+            task = tmp_path / (name if split == "train" else f"{name}-{split}")
+            write(task, tests="".join(f"def test_{i}(): pass\n\n\n" for i in range(number)))
+            (task / "task.toml").write_text(f'[metadata]\nlevel = {level}\nsplit = "{split}"\n')
+    config = load_config("smoke", ["tasks.shuffle=false", f"tasks.order={order}"])
+    pool = in_order(Pool.open(tmp_path), config)
+    drawn = pool.stretch("train", seed=0, start=0, count=4, shuffle=config.tasks.shuffle)
+    assert [task.task_id for task in drawn] == [*names, names[0]]
+    assert [entry.task_id for entry in pool.split("heldout")] == ["a-heldout", "b-heldout", "c-heldout"]
