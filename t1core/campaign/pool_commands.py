@@ -31,11 +31,22 @@ def index_pool(
 
     verdicts = {} if audit is None else latest_verdicts(audit)
     nop_passed = {name: one.nop_passed for name, one in verdicts.items() if one.nop_passed is not None}
-    write_index(pool, nop_passed=nop_passed, quality_ranks=quality_ranks(verdicts.values()))
+    contents = {name: one.content_hash for name, one in verdicts.items()}
+    ranks = quality_ranks(verdicts.values())
+    write_index(pool, nop_passed=nop_passed, quality_ranks=ranks, measured_on=contents)
     opened = Pool.open(pool)
     say(f"indexed  {len(opened)} tasks of {len(opened.families)} families")
     for split in opened.splits:
         say(f"    {split} {len(opened.split(split))}")
+    stale = [
+        one.task_id
+        for one in opened.entries
+        if contents.get(one.task_id, one.content_hash) != one.content_hash
+    ]
+    if stale:
+        say(
+            f"{len(stale)} verdicts are of other contents and left out ({', '.join(stale[:3])}): audit the pool again"
+        )
 
 
 @pool_app.command("audit")

@@ -148,11 +148,13 @@ def write_index(
     *,
     nop_passed: Mapping[str, tuple[str, ...]] | None = None,
     quality_ranks: Mapping[str, int] | None = None,
+    measured_on: Mapping[str, str] | None = None,
 ) -> Path:
     """Read every task under a directory and write its index, whole or not at all.
 
     `nop_passed` maps task ids to the tests that pass on the untouched workspace, `quality_ranks` to the place in an
-    audit's order. What an earlier index has of a task that they leave out is kept while its content hash holds.
+    audit's order, `measured_on` to the content that both were measured on, where it may have changed since: then they
+    count as left out. What an earlier index has of a task that they leave out is kept while its content hash holds.
     Raises ValueError for a directory without tasks, and for a task that cannot be read.
     """
     from t1core.store.atomic import write_atomic  # pandas with it, which readers do without
@@ -162,10 +164,12 @@ def write_index(
     lines = [json.dumps({"kind": "t1core task index", "schema_version": INDEX_VERSION})]
     for entry in scan(directory):
         before = known.get(entry.content_hash, entry)
+        is_same = (measured_on or {}).get(entry.task_id, entry.content_hash) == entry.content_hash
+        new_passed, new_ranks = (nop_passed or {}, quality_ranks or {}) if is_same else ({}, {})
         measured = replace(
             entry,
-            nop_passed=(nop_passed or {}).get(entry.task_id, before.nop_passed),
-            quality_rank=(quality_ranks or {}).get(entry.task_id, before.quality_rank),
+            nop_passed=new_passed.get(entry.task_id, before.nop_passed),
+            quality_rank=new_ranks.get(entry.task_id, before.quality_rank),
         )
         lines.append(json.dumps(asdict(measured)))
     if len(lines) == 1:

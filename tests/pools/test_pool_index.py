@@ -1,6 +1,7 @@
 """The index: what it says of a task, what is kept of what was measured, and that it is read line by line."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from pool_directories import write_task
@@ -8,7 +9,7 @@ from typer.testing import CliRunner
 
 from t1core.cli import app
 from t1core.pools.verdict import Check, Outcome, Standing, Verdict, standing_of
-from t1core.tasks.index import INDEX_NAME, Entry, open_index, write_index
+from t1core.tasks.index import INDEX_NAME, Entry, content_hash, open_index, write_index
 from t1core.tasks.pool import Pool
 
 SCRIPT = "#!/bin/bash\npython3 /tests/look.py && echo 1 > /logs/verifier/reward.txt\n"
@@ -141,6 +142,7 @@ def test_indexing_by_an_audit_ranks_the_tasks_and_says_what_is_there(tmp_path):
         verdict("c", "mutants"),
         verdict("d", mutants=4.0, survivors=1.0),
     ]
+    verdicts = [replace(one, content_hash=content_hash(tmp_path / "pool" / one.task_id)) for one in verdicts]
     (tmp_path / "audit.jsonl").write_text("".join(f"{one.to_line()}\n" for one in verdicts))
     done = CliRunner().invoke(
         app, ["pool", "index", str(tmp_path / "pool"), "--audit", str(tmp_path / "audit.jsonl")]
@@ -149,6 +151,22 @@ def test_indexing_by_an_audit_ranks_the_tasks_and_says_what_is_there(tmp_path):
     assert done.output == "indexed  4 tasks of 1 families\n    train 4\n"
     ranks = {entry.task_id: entry.quality_rank for entry in Pool.open(tmp_path / "pool").entries}
     assert ranks == {"d": 1, "b": 2, "c": 3, "a": 4}
+
+
+def test_a_verdict_on_what_a_task_was_before_is_left_out_and_said(tmp_path):
+    write_task(tmp_path / "pool" / "a")
+    audited = content_hash(tmp_path / "pool" / "a")
+    one = replace(verdict("a"), content_hash=audited, nop_passed=("test_outputs.py::test_there",))
+    (tmp_path / "audit.jsonl").write_text(one.to_line() + "\n")
+    command = ["pool", "index", str(tmp_path / "pool"), "--audit", str(tmp_path / "audit.jsonl")]
+    CliRunner().invoke(app, command)
+    (entry,) = Pool.open(tmp_path / "pool").entries
+    assert (entry.nop_passed, entry.quality_rank) == (("test_outputs.py::test_there",), 1)
+    (tmp_path / "pool" / "a" / "instruction.md").write_text("Something else.\n")
+    done = CliRunner().invoke(app, command)
+    assert "1 verdicts are of other contents and left out (a): audit the pool again" in done.output
+    (entry,) = Pool.open(tmp_path / "pool").entries
+    assert (entry.nop_passed, entry.quality_rank) == (None, None)
 
 
 def test_a_file_that_holds_no_verdicts_is_refused_by_its_line(tmp_path):
