@@ -6,6 +6,7 @@ A RUN that calls apt-get or pip is taken apart at its `&&`: the calls that fetch
 
 import importlib.metadata
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -43,7 +44,11 @@ def take_apart(command: str) -> tuple[str, Needs]:
     address is left as it is."""
     left: list[str] = []
     needs = NOTHING
-    for piece in re.split(r"\s*&&\s*", re.sub(r"\s+", " ", command).strip()):
+    pieces = re.split(r"\s*&&\s*", command.strip())
+    if not all(map(_is_whole, pieces)):
+        return command, needs
+    for written in pieces:
+        piece = re.sub(r"\s+", " ", written)
         if match := _INSTALL.fullmatch(piece):
             words = [word for word in match[1].split() if not word.startswith("-")]
             needs += Needs(debian=tuple(word for word in words if word not in _NOT_NEEDED))
@@ -51,10 +56,17 @@ def take_apart(command: str) -> tuple[str, Needs]:
             words = [word.strip("'\"") for word in match[1].split() if not word.startswith("-")]
             needs += Needs(python=tuple(words))
         elif not _IDLE.fullmatch(piece):
-            left.append(piece)
-    if not needs.debian and not needs.python and len(left) == len(re.split(r"\s*&&\s*", command.strip())):
-        return command, needs
-    return " && ".join(left), needs
+            left.append(written)  # its blanks may be quoted
+    return (command if len(left) == len(pieces) else " && ".join(left)), needs
+
+
+def _is_whole(piece: str) -> bool:
+    """Whether what stands between two `&&` is a command, and they were not quoted."""
+    try:
+        shlex.split(piece)
+    except ValueError:
+        return False
+    return True
 
 
 def missing(needs: Needs, *, system: Path) -> tuple[str, ...]:
