@@ -322,7 +322,9 @@ class TrialRunner:
         ended, so it is logged."""
         if trial.box is not None:
             await self._tidy(trial, "closing its box", trial.box.close())
-        if trial.phase not in ("queue", "open"):
+        if (
+            trial.record.starts
+        ):  # an agent began, so the engine may know it; a later step's box may be being made ready
             await self._tidy(trial, "telling the engine to forget it", self._forget(trial))
 
     async def _forget(self, trial: "_Trial") -> None:

@@ -327,6 +327,24 @@ def test_a_box_that_is_broken_before_the_first_turn_is_the_tasks_failure(task, t
     assert live == 0
 
 
+def test_the_engine_forgets_a_trial_that_ends_between_two_steps(task, tokenizer, monkeypatch):
+    for name in ("one", "two"):
+        (task.path / "steps" / name / "workdir").mkdir(parents=True)
+    (task.path / "steps" / "two" / "workdir" / "setup.sh").write_text("exit 3\n")
+    steps = tuple(
+        replace(task, step_name=name, workdir_files=task.path / "steps" / name / "workdir")
+        for name in ("one", "two")
+    )
+
+    async def graded(*_, **__):
+        return StageGrade(Grade(0.05, RewardSource.CTRF, 1, 1, True, (), declared=1.0), False)
+
+    monkeypatch.setattr(TrialRunner, "_grade", graded)
+    ended, engine, live, _ = trial(replace(task, steps=steps), tokenizer, generate=one_word(tokenizer))
+    assert "setup.sh ended with 3" in ended.failure.message and live == 0
+    assert engine.boxes_live_when_told == [0]  # told once, when the box was gone
+
+
 def one_word(tokenizer):
     return saying(tokenizer, "")
 
