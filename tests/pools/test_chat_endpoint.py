@@ -199,6 +199,8 @@ def test_settings_that_cannot_be_are_refused(change):
 def test_the_object_is_found_in_what_stands_around_it():
     fenced = 'Sure:\n```json\n{"a": {"b": "}"}}\n```\nDone {"c": 1}'
     assert json.loads(find_object(fenced)) == {"a": {"b": "}"}}
+    with pytest.raises(ValueError, match="nested too deeply"):
+        find_object('{"a":' * 100_000)
     assert find_object('<think>{"a": 1}</think>{"a": 2}') == '{"a": 2}'
 
 

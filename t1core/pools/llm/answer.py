@@ -80,6 +80,8 @@ def find_object(text: str) -> str:
         if unfinished:
             raise EOFError("the JSON object ends too early") from error
         raise ValueError(f"the JSON object does not parse: {error.msg} at character {error.pos}") from error
+    except RecursionError:
+        raise ValueError("the JSON object is nested too deeply") from None
     return body[start:end]
 
 
