@@ -30,6 +30,7 @@ here and left to the kind.
 | build_timeout_sec, gpu_types                     | said to have no effect                                      |
 """
 
+import math
 import re
 import tomllib
 import unicodedata
@@ -405,6 +406,7 @@ def _min_reward(table: Table) -> float | None:
         if set(value) != {"reward"}:
             raise table.refusal("min_reward", 'a step has one reward, called "reward"; ask for that alone')
         value = value["reward"]
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise table.refusal("min_reward", "must be a number")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if value is not None and not is_number:
+        raise table.refusal("min_reward", "must be a number, and a finite one")
     return None if value is None else float(value)

@@ -135,6 +135,10 @@ def test_older_sizes_are_read_as_megabytes():
         ("[[steps]]\nname = 'a/b'", r"steps\[0\].name 'a/b': must be usable as a directory's name"),
         ("[[steps]]\nname = 'a'\n[[steps]]\nname = 'A'", r"steps\[1\].name 'A': another step has it"),
         ("[[steps]]\nname = 'a'\nmin_reward = { speed = 1 }", r"a step has one reward"),
+        (
+            "[[steps]]\nname = 'a'\nmin_reward = nan",
+            r"steps\[0\].min_reward nan: must be a number, and a finite one",
+        ),
         ("[[steps]]\nname = 'a'\nmin_reward = 'all'", r"steps\[0\].min_reward 'all': must be a number"),
         (
             "[[steps]]\nname = 'a'\nagent = { user = 'bob' }",
