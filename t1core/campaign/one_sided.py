@@ -7,6 +7,7 @@ Trained with a campaign's own settings, from what it began with, its stored batc
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -132,8 +133,10 @@ def train_stored(
     settings = train_settings(
         config, actor_path=str(actor), critic_path=None if critic is None else str(critic)
     )
-    with alone_unless_launched() as is_first:
+    with contextlib.ExitStack() as stack:
+        is_first = stack.enter_context(alone_unless_launched())
         run = _new_run(config, num_steps=len(steps)) if is_first else None
+        log = say if run is None else stack.enter_context(closing(run, say))
         trainer = Trainer(settings)
         trainer.setup()
         try:
@@ -142,7 +145,7 @@ def train_stored(
                 sampler = weight_version(number, **schedule) - lag
                 batch, is_moved = as_sampled_by(replace(stored.batch(step)[0], step=number), sampler)
                 if is_moved and is_first:
-                    say(
+                    log(
                         f"step {step}: sampled by other versions than this schedule's {sampler}; off_policy.importance="
                         f"{config.train.off_policy.importance} is what corrects for it"
                     )
@@ -155,14 +158,12 @@ def train_stored(
                 if run is not None:
                     run.record_tokens(batch, per_token=result.per_token)
                     run.record_metrics(result.metrics, step=number)
-                    say(f"step {number + 1}/{len(steps)}  gap {result.metrics['logprob_gap/abs_mean']:.4f}")
+                    log(f"step {number + 1}/{len(steps)}  gap {result.metrics['logprob_gap/abs_mean']:.4f}")
             final = stored.path if run is None else run.path
             for role in trainer.learners:
                 trainer.save_weights(final / "checkpoints" / "final" / role, role)
         finally:
             trainer.close()
-        if run is not None:
-            run.close()
     return stored if run is None else Run.open(run.path)
 
 

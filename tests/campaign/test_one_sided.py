@@ -61,6 +61,20 @@ def test_training_without_rollout_moves_the_weights_and_keeps_what_it_computed(s
     assert metrics["logprob_gap/abs_mean"].max() < 0.05 and metrics["actor/grad_norm"].min() > 0
 
 
+def test_training_that_breaks_leaves_a_run_that_says_so(stored, actor, tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr("t1core.train.trainer.Trainer.train_batch", broken)
+    config = load_config("smoke", [f"run_root={tmp_path}", *QUICK, "name=broken"])
+    with pytest.raises(RuntimeError, match="no such kernel"):
+        train_stored(config, stored, actor=actor, critic=None, say=lambda line: None)
+    (path,) = (tmp_path / "broken").iterdir()
+    run = Run.open(path)
+    assert (run.status().state, run.status().error) == (RunState.FAILED, "RuntimeError: no such kernel")
+    assert len(run.failures()) == 1
+
+
 def test_tokens_of_other_versions_are_taken_as_the_schedules_and_said():
     found, _ = batch("a", "b")
     made = replace(found, weight_versions=np.arange(len(found.tokens), dtype=np.int32))
