@@ -236,8 +236,11 @@ def test_the_report_counts_what_failed_and_what_it_cost(tmp_path):
 
 def test_repaired_tasks_are_written_beside_the_pool_and_say_where_they_come_from(tmp_path):
     where = place(tmp_path / "pool")
-    path = where.directory / "instruction.md"
-    path.write_text(CANARY + path.read_text())
+    path, linked = where.directory / "instruction.md", tmp_path / "linked.md"
+    linked.write_text(CANARY + path.read_text())
+    before = linked.read_text()
+    path.unlink()
+    path.symlink_to("../../linked.md")
     script = [Say(audit_answer(3)), Say(repair_answer()), Say(audit_answer(5))]
     verdict, server = judge(script, where)
     assert "canary" not in server.asked[0]["messages"][1]["content"].split("===")[1]
@@ -247,6 +250,7 @@ def test_repaired_tasks_are_written_beside_the_pool_and_say_where_they_come_from
     ]
     written = output / where.task_id
     assert (written / "instruction.md").read_text() == CANARY + verdict.repair.instruction
+    assert linked.read_text() == before  # the pool is as it was
     task = load_task(written)
     assert task.instruction == verdict.repair.instruction
     said = tomllib.loads((written / "task.toml").read_text())["metadata"]["instruction_repair"]
@@ -254,6 +258,24 @@ def test_repaired_tasks_are_written_beside_the_pool_and_say_where_they_come_from
     assert task.test_names == load_task(where.directory).test_names
     with pytest.raises(ValueError, match="exists"):
         write_repaired([verdict], directories={}, output=output)
+
+
+@pytest.mark.parametrize("settings", ["metadata = {}\n", "[metadata.instruction_repair]\nmodel = 'other'\n"])
+def test_settings_that_have_no_room_for_a_repair_are_refused_before_anything_is_written(tmp_path, settings):
+    where = place(tmp_path / "pool")
+    (where.directory / "task.toml").write_text(settings)
+    verdict, _ = judge([Say(audit_answer(3)), Say(repair_answer()), Say(audit_answer(5))], where)
+    with pytest.raises(ValueError, match=r"write-0: its task\.toml cannot take a table"):
+        write_repaired([verdict], directories={where.task_id: where.directory}, output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_link_is_shown_as_one_and_what_it_leads_to_is_not(tmp_path):
+    where = place(tmp_path)
+    (tmp_path / "secret").write_text("of the host")
+    (where.directory / "environment" / "link").symlink_to(tmp_path / "secret")
+    shown = task_text(where.directory, instruction="do it", max_chars=100_000)
+    assert "of the host" not in shown and f"[a link to {tmp_path / 'secret'}]" in shown
 
 
 def test_what_does_not_fit_is_cut_and_says_so(tmp_path):

@@ -43,7 +43,8 @@ Answer with one JSON object and nothing else:
 def task_text(directory: Path, *, instruction: str, max_chars: int) -> str:
     """A task's files as one text, each under its path; `instruction` in place of the one on disk.
 
-    At most about `max_chars`: files that do not fit are cut, and the text says so. Binary files show their size.
+    At most about `max_chars`: files that do not fit are cut, and the text says so. Binary files show their size, links
+    where they lead.
     """
     shown, left = [], max_chars
     for name in _files(directory):
@@ -81,13 +82,15 @@ def _files(directory: Path) -> list[str]:
     names = [
         path.relative_to(directory).as_posix()
         for path in sorted(directory.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
+        if (path.is_file() or path.is_symlink()) and "__pycache__" not in path.parts
     ]
     ranked = [name for part in _PARTS for name in names if name == part or name.startswith(f"{part}/")]
     return ranked + [name for name in names if name not in ranked]
 
 
 def _read(path: Path) -> str:
+    if path.is_symlink():  # it may lead out of the task, and what is shown leaves this machine
+        return f"[a link to {path.readlink()}]"
     data = path.read_bytes()
     try:
         return data.decode()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -15,27 +16,44 @@ def write_repaired(
 ) -> list[str]:
     """Copy each task that a kept repair made acceptable into `output`, with the new instruction; their names.
 
-    The lines at an instruction's head that mark a benchmark's files stay. Raises ValueError where `output` exists.
+    The lines at an instruction's head that mark a benchmark's files stay. Raises ValueError where `output` exists, and
+    before anything is written for a task.toml that cannot be added to.
     """
     if output.exists():
         raise ValueError(
             f"output {output} exists: repaired tasks never go over others; choose another or remove it"
         )
+    chosen = {
+        verdict.task_id: verdict.repair
+        for verdict in verdicts
+        if verdict.repair is not None
+        and verdict.standing == Standing.ACCEPT
+        and verdict.task_id in directories
+    }
+    settings = {name: _settings(directories[name], repair) for name, repair in chosen.items()}
     output.mkdir(parents=True)
-    written = []
-    for verdict in verdicts:
-        repair = verdict.repair
-        if repair is None or verdict.standing != Standing.ACCEPT or verdict.task_id not in directories:
-            continue
-        target = output / verdict.task_id
-        shutil.copytree(directories[verdict.task_id], target)
-        old = (target / "instruction.md").read_text()
+    for name, repair in chosen.items():
+        target = output / name
+        shutil.copytree(directories[name], target, symlinks=True)
+        old = (directories[name] / "instruction.md").read_text()
         head = old[: len(old) - len(without_canary(old))]
-        (target / "instruction.md").write_text(head + repair.instruction)
-        with (target / "task.toml").open("a") as file:
-            file.write(_provenance(repair))
-        written.append(verdict.task_id)
-    return written
+        for file, text in (("instruction.md", head + repair.instruction), ("task.toml", settings[name])):
+            (target / file).unlink()  # a link would lead what is written into the pool
+            (target / file).write_text(text)
+    return list(chosen)
+
+
+def _settings(directory: Path, repair: Repair) -> str:
+    """The task's settings with where its instruction is from. ValueError where they have no room for it."""
+    text = (directory / "task.toml").read_text() + _provenance(repair)
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(
+            f"task {directory}: its task.toml cannot take a table [metadata.instruction_repair] ({error}): write its "
+            "metadata as a table of its own, and take an earlier repair's out of it"
+        ) from error
+    return text
 
 
 def _provenance(repair: Repair) -> str:
