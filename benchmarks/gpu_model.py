@@ -20,7 +20,7 @@ DATASHEET_FLOPS_PER_S = 989e12
 """Dense bf16 of an H100 or H200, by the vendor."""
 
 SIZES: dict[str, dict[str, int]] = {
-    # 12 layers of 768 channels and 32 experts: 0.46B parameters, 0.13B of them active
+    # 12 layers of 768 channels and 32 experts: 0.43B parameters, 0.11B of them active
     "12-layer": dict(
         hidden_size=768, num_layers=12, num_attention_heads=12, num_query_groups=2, head_dim=64,
         linear_num_key_heads=6, linear_num_value_heads=12, linear_key_head_dim=64, linear_value_head_dim=64,

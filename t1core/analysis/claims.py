@@ -1,8 +1,8 @@
 """Judging a claim: a number a run, paired differences a seed, and a verdict that the data give.
 
 A measure turns a run into one number. An arm is compared with another seed by seed, since runs of one seed draw the
-same tasks in the same order and are evaluated with the same random numbers; the interval is Student's t over these
-differences.
+same tasks in the same order, unless their arm says otherwise, and are evaluated with the same random numbers; the
+interval is Student's t over these differences.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -220,7 +220,8 @@ def _turns_gain(run: RunFrames) -> float:
 
 
 def _first_positive(run: RunFrames) -> float:
-    """The step from which explained variance stays positive on average over three; the number of steps, if never."""
+    """The first step at which explained variance is positive on average over it and up to two before; the number of
+    steps, if never."""
     ev = run.metrics.get("critic/explained_variance", pd.Series(dtype=float)).dropna()
     above = np.flatnonzero(ev.rolling(3, min_periods=1).mean().to_numpy() > 0)
     return float(ev.index[above[0]]) if len(above) else float(len(run.metrics))
@@ -274,7 +275,9 @@ MEASURES: Mapping[str, Measure] = {
         "critic/explained_variance",
     ),
     "ev_positive_from": Measure(
-        _first_positive, "first step with a positive explained variance", "critic/explained_variance"
+        _first_positive,
+        "first step with a positive explained variance, mean of up to three; the number of steps, if none",
+        "critic/explained_variance",
     ),
     "gap": Measure(
         _all_steps("logprob_gap/abs_mean"),

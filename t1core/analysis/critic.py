@@ -10,8 +10,8 @@ from t1core.analysis.learning import accepted
 def explained_variance(metrics: pd.DataFrame, *, trials: pd.DataFrame) -> pd.DataFrame:
     """A row a trained step: step, critic, num_tests_baseline, r2, value_bias; NaN where returns did not vary.
 
-    The baseline is as strong as one that sees only a task's number of tests can be: at each step a line through all
-    rewards of earlier steps, against the same tokens and returns as the critic.
+    The baseline is a straight line in a task's number of tests, at each step through all rewards of earlier steps,
+    against the same tokens and returns as the critic.
     """
     names = {
         "critic/explained_variance": "critic",
