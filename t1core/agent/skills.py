@@ -61,6 +61,10 @@ def _opening(text: str) -> tuple[tuple[str, str], tuple[str, str]] | None:
         fields = yaml.safe_load(head)
     except yaml.YAMLError:
         return None
-    if not isinstance(fields, dict) or "name" not in fields or "description" not in fields:
+    if not isinstance(fields, dict):
         return None
-    return ("name", str(fields["name"])), ("description", str(fields["description"]))
+    name, description = fields.get("name"), fields.get("description")
+    # As text, lists of lists of one another would be larger than any memory.
+    if not isinstance(name, str | int | float) or not isinstance(description, str | int | float):
+        return None
+    return ("name", str(name)), ("description", str(description))
